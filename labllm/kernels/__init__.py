@@ -1,0 +1,54 @@
+"""The GPU kernels of the top-level folder `kernels/`, importable as `labllm.kernels`.
+
+`from labllm.kernels import stream` works in a checkout, in an editable install and from a wheel. `kernels/` itself has
+no `__init__.py`, so that it is never taken for Hugging Face's package of the same name. Where Triton cannot compile for
+this machine its interpreter is chosen here, before Triton is first imported; where Triton cannot be installed (macOS,
+Windows) a module is replaced by a stand-in that raises `TritonUnavailable` when something in it is used.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from labllm.hardware import interpreting
+
+if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into kernels/
+    from kernels import stream as stream
+
+_checkout = Path(__file__).resolve().parents[2]
+if (_checkout / "pyproject.toml").is_file() and (_checkout / "kernels").is_dir():
+    __path__.insert(0, str(_checkout / "kernels"))
+
+if interpreting():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+class TritonUnavailable(RuntimeError):
+    """A Triton kernel was used where Triton is not installed."""
+
+
+class _StandIn(ModuleType):
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise TritonUnavailable(
+            f"{self.__name__}.{name} is a Triton kernel and Triton is not installed here: it needs Linux, where "
+            "`pip install triton` brings it; the rungs written in PyTorch work everywhere"
+        )
+
+
+def __getattr__(name: str) -> ModuleType:
+    full = f"{__name__}.{name}"
+    if name.startswith("_") or find_spec(full) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return import_module(full)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] != "triton":
+            raise
+        return _StandIn(full)

@@ -1,0 +1,29 @@
+"""Fixtures and markers that every room's tests share; what keeps tests off the network stands in ../conftest.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The top folder of the repository."""
+    return Path(__file__).parents[1]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty learner's folder (`$LABLLM_HOME`) for one test."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("LABLLM_HOME", str(folder))
+    return folder
