@@ -1,0 +1,57 @@
+"""This machine's measured roof: copy and read bandwidth, GEMM rate by dtype, the host link.
+
+A datasheet promises; a copy and a big matrix product deliver. `ceilings` measures once and keeps the result in
+`$LABLLM_HOME/ceilings.json`, keyed by device and versions; `fresh=True` measures again in this process, as records do.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import torch
+
+from labllm.bench.fingerprint import versions
+from labllm.bench.ladders import GEMM, STREAM, TRANSFER, Gemm, Stream, Transfer
+from labllm.bench.measure import measure
+from labllm.bench.roof import Roof
+from labllm.hardware import can, default_device, this_machine
+from labllm.home import home
+
+
+def ceilings(device: str | None = None, fresh: bool = False) -> Roof:
+    """The measured roof of `device`: bandwidth is the better of copy and read, bytes/s; FLOP/s by dtype.
+
+    `parts` holds 'copy', 'read' and, on a GPU, 'host to device' and 'device to host' in bytes/s.
+    """
+    device = device or default_device()
+    key = f"{this_machine(device).name} {versions()}"
+    kept = {} if fresh else _kept()
+    if key not in kept:
+        kept = _kept() | {key: asdict(_measured(device))}
+        (home() / "ceilings.json").write_text(json.dumps(kept, indent=1))
+    return Roof(**kept[key])
+
+
+def _measured(device: str) -> Roof:
+    gpu = torch.device(device).type == "cuda"
+    size, side = (4096, 8192) if gpu else (256, 1024)
+    parts = {pattern: _best(STREAM, Stream(size, pattern), device) for pattern in ("copy", "read")}
+    if gpu:
+        parts |= {d: _best(TRANSFER, Transfer(256, d), device) for d in ("host to device", "device to host")}
+    dtypes = ["float32", "float16"] + (["bfloat16"] if can("bf16", device) else [])
+    flops = {t: _best(GEMM, Gemm(side, t), device, "flop_rate") for t in (dtypes if gpu else ["float32", "bfloat16"])}
+    parts = {name: rate for name, rate in parts.items() if rate}
+    return Roof(this_machine(device).name, "measured", max(parts["copy"], parts["read"]), {t: r for t, r in flops.items() if r}, parts)
+
+
+def _best(ladder, workload, device: str, figure: str = "bandwidth") -> float:
+    rates = [getattr(r, figure) for r in measure(ladder, workload, device=device)]
+    return max((rate for rate in rates if rate), default=0.0)
+
+
+def _kept() -> dict[str, dict]:
+    try:
+        return json.loads((home() / "ceilings.json").read_text())
+    except (OSError, ValueError):
+        return {}

@@ -1,0 +1,155 @@
+"""Clocks: how a rung is timed. Which one fits is a property of the ladder, not of the rung.
+
+KernelClock, for kernels of microseconds to milliseconds. On CUDA: events, warm-up, the median of many, cold L2; a short
+kernel goes into a CUDA graph over rotated buffers, because a launch may cost more than the kernel. On a CPU: a monotonic
+clock. RunClock, for whole runs of seconds (an engine over a trace): a few repetitions, synchronised.
+
+Invariant: a case is timed one way for all its rungs, so that a comparison compares code and not methods. The exception says
+so: a rung that a graph cannot capture is marked 'with launch'.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+SHORT = 50e-6
+GRAPHED, LAUNCHED, WALL = "cuda graph, rotated buffers", "cuda events, cold L2", "monotonic clock"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Samples of one rung in seconds and how they were taken."""
+
+    samples: tuple[float, ...]
+    method: str
+
+
+class Clock(Protocol):
+    """Times `run(state)` on `device`; `make_state(seed)` gives further states where cold buffers are wanted."""
+
+    def probe(self, run: Callable[[Any], Any], state: Any, device: str) -> float:
+        """A rough time in seconds from a few calls."""
+
+    def time(self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, short: bool, touched: float) -> Timing:
+        """Measure. `short`: some rung of this case runs under 50 us. `touched`: bytes that a call reads and writes."""
+
+
+def _synchronize(device: str) -> None:
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize()
+
+
+def wall(call: Callable[[], Any], device: str) -> float:
+    """Seconds of one call by the monotonic clock, device work included."""
+    _synchronize(device)
+    start = time.perf_counter()
+    call()
+    _synchronize(device)
+    return time.perf_counter() - start
+
+
+def _wall_samples(call: Callable[[], Any], device: str, budget: float, most: int) -> tuple[float, ...]:
+    samples = [wall(call, device)]
+    while len(samples) < most and (len(samples) < 3 or sum(samples) < budget):
+        samples.append(wall(call, device))
+    return tuple(samples)
+
+
+@dataclass(frozen=True)
+class KernelClock:
+    """Times short work; `budget` is the seconds to spend on one rung, `most` the most samples."""
+
+    budget: float = 0.3
+    most: int = 100
+
+    def probe(self, run: Callable[[Any], Any], state: Any, device: str) -> float:
+        run(state)
+        if torch.device(device).type != "cuda":
+            return wall(lambda: run(state), device)
+        return min(_events([lambda: run(state)] * 3))
+
+    def time(self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, short: bool, touched: float) -> Timing:
+        if torch.device(device).type != "cuda":
+            state = make_state(0)
+            run(state)
+            return Timing(_wall_samples(lambda: run(state), device, self.budget, self.most), WALL)
+        if short:
+            try:
+                return self._graphed(run, make_state, touched)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError:
+                torch.cuda.synchronize()
+                return self._launched(run, make_state(0), LAUNCHED + ", with launch")
+        return self._launched(run, make_state(0), LAUNCHED)
+
+    def _launched(self, run: Callable[[Any], Any], state: Any, method: str) -> Timing:
+        flush = torch.empty(2 * torch.cuda.get_device_properties(0).L2_cache_size, dtype=torch.int8, device="cuda")
+        once = self.probe(run, state, "cuda")
+        count = max(5, min(self.most, int(self.budget / max(once, 1e-6))))
+        return Timing(tuple(_events([lambda: run(state)] * count, before=flush.zero_)), method)
+
+    def _graphed(self, run: Callable[[Any], Any], make_state: Callable[[int], Any], touched: float) -> Timing:
+        l2 = torch.cuda.get_device_properties(0).L2_cache_size
+        states = [make_state(seed) for seed in range(rotations(touched, l2))]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for state in states[:3]:
+                run(state)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        calls = states * max(1, 20 // len(states))
+        with torch.cuda.graph(graph):
+            kept = [run(state) for state in calls]
+        replay = graph.replay
+        replay()
+        once = min(_events([replay] * 3))
+        count = max(5, min(self.most, int(self.budget / once)))
+        samples = tuple(t / len(calls) for t in _events([replay] * count))
+        del kept
+        graph.reset()
+        return Timing(samples, GRAPHED)
+
+
+@dataclass(frozen=True)
+class RunClock:
+    """Times whole runs by the wall: one warm-up, then repetitions until `budget` seconds or `most` samples."""
+
+    budget: float = 2.0
+    most: int = 5
+
+    def probe(self, run: Callable[[Any], Any], state: Any, device: str) -> float:
+        return wall(lambda: run(state), device)
+
+    def time(self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, short: bool, touched: float) -> Timing:
+        state = make_state(0)
+        first = wall(lambda: run(state), device)
+        if first > self.budget:
+            return Timing((wall(lambda: run(state), device),), WALL)
+        return Timing(_wall_samples(lambda: run(state), device, self.budget, self.most), WALL)
+
+
+def rotations(touched: float, l2: int) -> int:
+    """How many buffer sets make every call meet a cold L2: enough to touch three times its size, at most 64."""
+    return max(1, min(64, -(-3 * l2 // max(1, int(touched)))))
+
+
+def _events(calls: Sequence[Callable[[], Any]], before: Callable[[], Any] | None = None) -> list[float]:
+    """Seconds of each call by CUDA events, all queued before the first is read."""
+    pairs = []
+    for call in calls:
+        if before is not None:
+            before()
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        call()
+        end.record()
+        pairs.append((start, end))
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) / 1e3 for start, end in pairs]

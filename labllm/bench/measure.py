@@ -1,0 +1,215 @@
+"""The one path from a ladder to records: run every rung, check its answer, then time it, weigh it and place it on the roof.
+
+Nothing is timed before its answer was right. A rung that cannot run here, needs more memory than there is, answers wrongly or
+raises becomes a record that says so, and the others go on. Records are yielded one by one, so that a caller can draw partial
+results and stop between rungs.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+from labllm.bench.clock import SHORT, Timing
+from labllm.bench.fingerprint import source_hash, versions
+from labllm.bench.ladder import Ladder, Rung
+from labllm.bench.memory import peak_bytes
+from labllm.bench.poison import Poisoned
+from labllm.bench.record import Host, Metric, Record, Spread, Work
+from labllm.bench.roof import Roof
+from labllm.bench.workload import as_dict
+from labllm.hardware import can, default_device, free_memory, this_machine, triton_mode
+from labllm.roofline import Cost
+
+INTERPRETER_LIMIT = Cost(flops=2e8, bytes=2e7)
+INTERPRETED = "Triton's interpreter: checked, never timed"
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A rung whose answer was right: what the check found, and a rough time in seconds."""
+
+    rung: Rung
+    facts: dict[str, Any]
+    metrics: dict[str, Metric]
+    out: Any
+    probe: float | None
+
+
+def measure(ladder: Ladder, workload: Any, *, device: str | None = None, seed: int = 0, roof: Roof | None = None,
+            memory_limit: float | None = None, stop: Callable[[], bool] = lambda: False) -> Iterator[Record]:  # fmt: skip
+    """Yield a Record for each rung of `ladder` on `workload`: first those that cannot be timed, then the timed ones.
+
+    roof          the ceilings measured in this process (`bench.ceilings`); without it no share of the ceiling is recorded
+    memory_limit  bytes of device memory to stay under, besides what is free
+    stop          asked between rungs; once it says True the rest is recorded as cancelled
+    """
+    case = _Case(ladder, workload, device or default_device(), seed, roof, memory_limit)
+    trials: list[_Trial] = []
+    for rung in ladder.rungs:
+        outcome = case.cancelled(rung) if stop() else case.attempt(rung)
+        if isinstance(outcome, Record):
+            yield outcome
+        else:
+            trials.append(outcome)
+    short = any(t.probe is not None and t.probe < SHORT for t in trials)
+    for trial in trials:
+        yield case.cancelled(trial.rung) if stop() else case.timed(trial, short)
+
+
+@dataclass(frozen=True)
+class _Case:
+    ladder: Ladder
+    workload: Any
+    device: str
+    seed: int
+    roof: Roof | None
+    memory_limit: float | None
+
+    @property
+    def dtype(self) -> str:
+        return getattr(self.workload, "dtype", "float32")
+
+    def state(self, rung: Rung, seed: int) -> Any:
+        return rung.prepare(self.ladder.inputs(self.workload, self.device, seed))
+
+    def cancelled(self, rung: Rung) -> Record:
+        return self._record(rung, "cancelled", "stopped before it ran")
+
+    def attempt(self, rung: Rung) -> _Trial | Record:
+        """Check one rung: a trial where its answer is right, else the record that says what happened."""
+        if reason := self._impossible(rung):
+            return self._record(rung, "cannot run here", reason)
+        if reason := self._too_big(rung):
+            return self._record(rung, "out of memory", reason)
+        try:
+            with torch.inference_mode():
+                return self._check(rung)
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            return self._record(rung, "out of memory", str(error).split("\n")[0])
+        except Exception as error:  # a rung is anybody's code: whatever it raises becomes its record
+            return self._record(rung, "failed", f"{type(error).__name__}: {error}".split("\n")[0])
+        finally:
+            self._sweep()
+
+    def timed(self, trial: _Trial, short: bool) -> Record:
+        """Time a rung whose answer was right."""
+        if trial.probe is None:
+            return self._record(trial.rung, "ok", INTERPRETED, method=INTERPRETED, metrics=trial.metrics, **trial.facts)
+        touched = self.ladder.cost(self.workload).bytes
+        try:
+            with torch.inference_mode():
+                timing = self.ladder.clock.time(
+                    trial.rung.run, lambda seed: self.state(trial.rung, seed), self.device, short=short, touched=touched
+                )
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            return self._record(trial.rung, "out of memory", str(error).split("\n")[0], **trial.facts)
+        except Exception as error:
+            return self._record(trial.rung, "failed", f"{type(error).__name__}: {error}".split("\n")[0], **trial.facts)
+        finally:
+            self._sweep()
+        return self._placed(trial, timing)
+
+    def _check(self, rung: Rung) -> _Trial | Record:
+        inputs = self.ladder.inputs(self.workload, self.device, self.seed)
+        state = rung.prepare(inputs)
+        out, peak = peak_bytes(lambda: rung.run(state), self.device)
+        with Poisoned():
+            out = rung.run(state)
+        metrics: dict[str, Metric] = {}
+        if rung.own_reference is not None:
+            own = rung.own_reference
+            verdict = self.ladder.compare(out, lambda rows: own(state, rows), self.dtype, self.seed)
+            metrics["distance to exact"] = Metric(value=self._distance(inputs, out), unit="relative")
+        else:
+            verdict = self.ladder.compare(out, lambda rows: self.ladder.reference(inputs, rows), self.dtype, self.seed)
+        facts = {"error": verdict.error, "tolerance": verdict.tolerance, "peak_bytes": float(peak)}
+        if not verdict.ok:
+            return self._record(rung, "wrong", verdict.reason, **_finite(facts))
+        if self._interpreted(rung):
+            return _Trial(rung, facts, metrics, out, None)
+        return _Trial(rung, facts, metrics, out, self.ladder.clock.probe(rung.run, state, self.device))
+
+    def _distance(self, inputs: Any, out: Any) -> float:
+        return self.ladder.compare(out, lambda rows: self.ladder.reference(inputs, rows), self.dtype, self.seed).error
+
+    def _impossible(self, rung: Rung) -> str:
+        for need in rung.needs:
+            if not (answer := can(need, self.device)):
+                return answer.reason
+        if self._interpreted(rung):
+            cost = self.ladder.cost(self.workload)
+            if self.dtype == "bfloat16":
+                return "Triton's interpreter computes wrong results in bfloat16; choose float16 or float32"
+            if cost.flops > INTERPRETER_LIMIT.flops or cost.bytes > INTERPRETER_LIMIT.bytes:
+                return "this size is too large for Triton's interpreter; choose a smaller one to check the kernel"
+        return rung.refuses(self.workload) or ""
+
+    def _interpreted(self, rung: Rung) -> bool:
+        return "triton" in rung.needs and triton_mode(self.device) == "interpreted"
+
+    def _too_big(self, rung: Rung) -> str:
+        need = (self.ladder.input_bytes(self.workload) if self.ladder.input_bytes else 0) + (
+            rung.memory(self.workload) if rung.memory else 0
+        )
+        room = free_memory(self.device)
+        if self.memory_limit is not None and need > self.memory_limit <= room:
+            return f"it needs {need / 1e9:.1f} GB and this run may use {self.memory_limit / 1e9:.1f} GB"
+        return f"it needs {need / 1e9:.1f} GB and {room / 1e9:.1f} GB are free" if need > room else ""
+
+    def _placed(self, trial: _Trial, timing: Timing) -> Record:
+        spread = Spread.of(timing.samples)
+        cost, flags = self.ladder.cost(self.workload), []
+        spec = this_machine(self.device).spec
+        shares: dict[str, float] = {}
+        for name, roof in (("of_datasheet", Roof.of_spec(spec) if spec else None), ("of_ceiling", self.roof)):
+            floor = roof.seconds(cost, self.dtype) if roof else None
+            if floor is not None:
+                shares[name] = floor / spread.median
+                if shares[name] > 1:
+                    flags.append(f"above the {roof.source} ceiling, so the ceiling was wrong")
+        metrics = dict(trial.metrics)
+        if self.ladder.metrics:
+            further = self.ladder.metrics(self.workload, trial.out, spread.median)
+            metrics |= {name: Metric(value=value, unit=unit) for name, (value, unit) in further.items()}
+        return self._record(trial.rung, "ok", time=spread, method=timing.method, metrics=metrics, flags=tuple(flags), **shares, **trial.facts)
+
+    def _record(self, rung: Rung, status: str, reason: str = "", **facts: Any) -> Record:
+        cost = self.ladder.cost(self.workload)
+        moved = rung.moved(self.workload) if rung.moved else cost
+        machine = this_machine(self.device)
+        return Record(
+            ladder=self.ladder.name, rung=rung.name, peer=rung.peer, workload=as_dict(self.workload), status=status, reason=reason,
+            compulsory=Work(flops=cost.flops, bytes=cost.bytes), moved=Work(flops=moved.flops, bytes=moved.bytes),
+            host=Host(name=machine.name, kind=machine.kind, versions=versions(), shared=_shared(self.device)),
+            date=datetime.now(UTC).date().isoformat(), source=source_hash(rung.code), **facts,
+        )  # fmt: skip
+
+    def _sweep(self) -> None:
+        if self.device != "cpu":
+            gc.collect()
+            torch.cuda.empty_cache()
+
+
+def _finite(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if value != float("inf")}
+
+
+@functools.cache
+def _shared(device: str) -> bool:
+    """True where a process besides this one computes on the GPU."""
+    if torch.device(device).type != "cuda":
+        return False
+    query = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=10).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return len(answer.split()) > 1

@@ -1,0 +1,32 @@
+"""A roof: the bandwidth and the FLOP rates that a device reaches, by its datasheet or as measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from labllm.devices import DeviceSpec
+from labllm.roofline import Cost, attainable_seconds
+
+
+@dataclass(frozen=True)
+class Roof:
+    """Bytes/s and FLOP/s by dtype of one device; `source` says where they come from ('datasheet' or 'measured')."""
+
+    name: str
+    source: str
+    bandwidth: float
+    flops: Mapping[str, float] = field(default_factory=dict)
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of_spec(cls, spec: DeviceSpec) -> Roof:
+        """The datasheet's roof."""
+        return cls(spec.name, "datasheet", spec.bandwidth, dict(spec.flops))
+
+    def seconds(self, cost: Cost, dtype: str) -> float | None:
+        """The floor of `cost` in seconds, or None where the roof knows no rate for `dtype` and the work has FLOPs."""
+        peak = self.flops.get(dtype)
+        if peak is None:
+            return cost.bytes / self.bandwidth if not cost.flops else None
+        return attainable_seconds(cost, peak, self.bandwidth)
