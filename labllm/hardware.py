@@ -3,6 +3,9 @@
 `this_machine(device)` describes the processor or GPU; `can(need, device)` answers a capability question with a reason that
 a learner can act on; `triton_mode(device)` says how Triton kernels run here. Decisions come from what the device reports
 (capability, shared memory), never from its name: the name only finds the datasheet row.
+
+Importing this module chooses Triton's interpreter where Triton cannot compile: that must happen before anything imports
+Triton, and torch itself does so on its first operator under a dispatch mode.
 """
 
 from __future__ import annotations
@@ -170,3 +173,7 @@ def _cpu_name() -> str:
         return " ".join(names[0].split()) if names else platform.machine()
     except OSError:
         return platform.processor() or platform.machine()
+
+
+if interpreting():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
