@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from labllm.home import checkout
 from labllm.home import home as home_folder
 
 
@@ -31,3 +32,13 @@ def test_a_file_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("LABLLM_HOME", str(tmp_path / "file"))
     with pytest.raises(NotADirectoryError, match="LABLLM_HOME must name a folder"):
         home_folder()
+
+
+def test_checkout_is_this_repository(root: Path):
+    assert checkout() == root
+
+
+def test_without_the_repository_the_clone_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr("labllm.home.__file__", str(tmp_path / "labllm" / "home.py"))
+    with pytest.raises(FileNotFoundError, match="clone it"):
+        checkout()
