@@ -1,0 +1,11 @@
+"""The exercises of the labs: `check` an answer, take a `hint`, see the `solution`, `predict` and `reflect`."""
+
+from __future__ import annotations
+
+from labllm.labs.check import check
+from labllm.labs.guess import predict, reflect
+from labllm.labs.hints import hint, solution
+from labllm.labs.passed import yours
+from labllm.labs.registry import exercises
+
+__all__ = ["check", "exercises", "hint", "predict", "reflect", "solution", "yours"]

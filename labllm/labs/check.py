@@ -1,0 +1,134 @@
+"""`check(name, fn)`: runs a learner's function on named cases and says what to do next.
+
+It never raises on account of the function, ends after `limit` seconds, and names a likely cause by finding the known
+mistake that answers just as the function does. It is for learning, not for marks: it does not defend against cheating.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from labllm.bench.clock import KernelClock
+from labllm.hardware import can, default_device, triton_mode
+from labllm.labs import passed, progress
+from labllm.labs.attempt import is_stub, is_stub_error, own_line
+from labllm.labs.exercise import Exercise, Function
+from labllm.labs.limit import Ending, run_limited
+from labllm.labs.registry import get
+from labllm.labs.result import Result, State
+from labllm.labs.trial import Outcome, argument_names, attempt, judge, same
+
+LIMIT_SECONDS = 20.0
+
+
+def check(name: str, fn: Any, *, limit: float = LIMIT_SECONDS) -> Result:
+    """Checks `fn` against the exercise `name` and keeps the outcome in the learner's progress."""
+    try:
+        exercise = get(name)
+    except ValueError as error:
+        return Result(str(name), State.ERROR, str(error))
+    try:
+        result = _checked(exercise, fn, limit)
+    except Exception as error:
+        return Result(name, State.ERROR, f"the check itself failed with {type(error).__name__}: {error}")
+    if result.passed:
+        passed.keep(name, fn)
+    trouble = progress.record_check(exercise, result.state)
+    return dataclasses.replace(result, notes=result.notes + trouble)
+
+
+def _checked(exercise: Exercise, fn: Any, limit: float) -> Result:
+    name = exercise.name
+    if not callable(fn):
+        return Result(
+            name,
+            State.ERROR,
+            f"check takes the function itself, as in check({name!r}, {name}), not a {type(fn).__name__}",
+        )
+    if is_stub(fn):
+        return Result(name, State.NOT_ATTEMPTED, "the body is still `raise NotImplementedError`: write your own there.")
+    device = default_device() if exercise.needs else "cpu"
+    if exercise.needs and not (answer := can(exercise.needs, device)):
+        return Result(name, State.CANNOT_RUN, answer.reason)
+    outcomes: list[Outcome] = []
+
+    def run_cases() -> None:
+        for case in exercise.cases:
+            outcomes.append(attempt(exercise, fn, case, device))
+
+    ending = run_limited(run_cases, limit)
+    if ending.how != "done":
+        return _out_of_time(exercise, fn, ending, exercise.cases[len(outcomes)].name, limit)
+    expected = [attempt(exercise, exercise.reference, case, device) for case in exercise.cases]
+    for i, case in enumerate(exercise.cases):
+        problem = _problem(exercise, outcomes[i], expected[i])
+        if problem is not None:
+            cause = "" if problem.state is State.NOT_ATTEMPTED else _cause(exercise, outcomes, i, device)
+            return dataclasses.replace(problem, case=case.name, cause=cause)
+    return _passed(exercise, fn, outcomes, device, limit)
+
+
+def _out_of_time(exercise: Exercise, fn: Function, ending: Ending, case: str, limit: float) -> Result:
+    after = "it was stopped" if ending.how == "stopped" else "it could not be stopped: restart the kernel to end it"
+    words = f"no answer within {limit:g} s (a loop without an end?); {after}."
+    return Result(exercise.name, State.ERROR, words, case=case, line=own_line(fn, ending.stack))
+
+
+def _problem(exercise: Exercise, outcome: Outcome, expected: Outcome) -> Result | None:
+    """What is wrong with one outcome, as a result without case and cause; None when it is right."""
+    if expected.error is not None:
+        raise expected.error
+    if outcome.error is not None:
+        if is_stub_error(outcome.error):
+            words = "the function still comes to `raise NotImplementedError`."
+            return Result(exercise.name, State.NOT_ATTEMPTED, words, line=outcome.line)
+        words = f"{type(outcome.error).__name__}: {outcome.error}".rstrip(": ")
+        return Result(exercise.name, State.ERROR, words, line=outcome.line)
+    gap = judge(exercise, outcome, expected)
+    if gap is None:
+        return None
+    return Result(exercise.name, State.WRONG, gap.what, index=gap.index, got=gap.got, expected=gap.expected)
+
+
+def _cause(exercise: Exercise, outcomes: list[Outcome], failing: int, device: str) -> str:
+    """The known mistake that answers like the learner in the failing case, and in most of the others."""
+    best, most = "", 0
+    for mistake in exercise.mistakes:
+        theirs = [attempt(exercise, mistake.fn, case, device) for case in exercise.cases]
+        matches = sum(same(mine, other) for mine, other in zip(outcomes, theirs, strict=True))
+        if same(outcomes[failing], theirs[failing]) and matches > most:
+            best, most = mistake.cause, matches
+    return best
+
+
+def _passed(exercise: Exercise, fn: Function, outcomes: list[Outcome], device: str, limit: float) -> Result:
+    names = argument_names(exercise)
+    changed = sorted({names[i] for o in outcomes for i in o.changed if i not in exercise.in_place})
+    notes = (f"it changes its argument {', '.join(changed)}; a caller may not expect that.",) if changed else ()
+    result = Result(exercise.name, State.PASSED, f"all {len(outcomes)} cases agree.", notes=notes)
+    interpreted = exercise.needs.startswith("triton") and triton_mode(device) == "interpreted"
+    if not exercise.timed or interpreted:
+        return result
+    times: list[float] = []
+
+    def time_both() -> None:
+        for function in (fn, exercise.reference):
+            times.append(_median(exercise, function, device))
+
+    if run_limited(time_both, limit).how != "done":
+        return result
+    return dataclasses.replace(result, seconds=times[0], library_seconds=times[1], library=exercise.library)
+
+
+def _median(exercise: Exercise, fn: Function, device: str) -> float:
+    """Median seconds of a call on the last case, which is the largest."""
+    clock = KernelClock(budget=0.1, most=9)
+    timing = clock.time(
+        lambda args: fn(*args),
+        lambda seed: exercise.arguments(exercise.cases[-1], device),
+        device,
+        short=False,
+        touched=0.0,
+    )
+    return sorted(timing.samples)[len(timing.samples) // 2]

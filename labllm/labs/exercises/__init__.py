@@ -1,0 +1,1 @@
+"""One file an exercise; `labllm.labs.registry` finds them by name."""

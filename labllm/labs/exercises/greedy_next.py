@@ -1,0 +1,87 @@
+"""Lab 00: pick the next token of every prompt in a padded batch.
+
+Teaches where the answer of a forward pass lies: the logits at the last real position, not in the last column.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor
+
+from labllm.labs.exercise import Case, Exercise, Mistake
+
+
+def reference(logits: Tensor, prompt_lens: Tensor) -> Tensor:
+    """logits [B, T, V] float, prompt_lens [B] int64 -> ids [B] int64, one row after the other."""
+    ids = [row[length - 1].argmax() for row, length in zip(logits, prompt_lens.tolist(), strict=True)]
+    return torch.stack(ids) if ids else prompt_lens.new_empty(0)
+
+
+def _last_column(logits: Tensor, prompt_lens: Tensor) -> Tensor:
+    return logits[:, -1].argmax(dim=-1)
+
+
+def _one_too_far(logits: Tensor, prompt_lens: Tensor) -> Tensor:
+    return logits[torch.arange(len(logits)), prompt_lens].argmax(dim=-1)
+
+
+def _one_too_early(logits: Tensor, prompt_lens: Tensor) -> Tensor:
+    return logits[torch.arange(len(logits)), prompt_lens - 2].argmax(dim=-1)
+
+
+def _over_positions(logits: Tensor, prompt_lens: Tensor) -> Tensor:
+    return logits.argmax(dim=1)
+
+
+def _value_not_index(logits: Tensor, prompt_lens: Tensor) -> Tensor:
+    return logits[torch.arange(len(logits)), prompt_lens - 1].max(dim=-1).values
+
+
+def _every_row(logits: Tensor, prompt_lens: Tensor) -> Tensor:
+    return logits[:, prompt_lens - 1].argmax(dim=-1)
+
+
+def _case(name: str, width: int, *lengths: int) -> Case:
+    return Case(name, lambda g: (_logits(g, len(lengths), width), torch.tensor(lengths, dtype=torch.int64)))
+
+
+def _logits(generator: Generator, batch: int, width: int, vocab: int = 97) -> Tensor:
+    return torch.randn(batch, width, vocab, generator=generator)
+
+
+EXERCISE = Exercise(
+    name="greedy_next",
+    lab=0,
+    title="The most likely next token of every prompt.",
+    signature="greedy_next(logits: torch.Tensor, prompt_lens: torch.Tensor) -> torch.Tensor",
+    shapes="""
+logits       [B, T, V] float: one row a prompt, padded on the right to T positions
+prompt_lens  [B] int64: how many positions of each row are real, 1 to T
+returns      [B] int64: token ids""",
+    formula="next[b] = argmax over v of logits[b, prompt_lens[b] - 1, v]",
+    reference=reference,
+    cases=(
+        _case("one prompt, no padding", 5, 5),
+        _case("equal lengths", 4, 4, 4, 4),
+        _case("padded rows", 6, 2, 6, 3),
+        _case("a prompt of one token", 3, 1, 3),
+        _case("a batch of 16", 32, *range(1, 32, 2)),
+    ),
+    hints=(
+        "The logits at position i score the token that follows i. Which position is the last real one of row b?",
+        "The last column is padding wherever a prompt is shorter than T, so each row needs an index of its own.",
+        "Two index tensors of shape [B] pick one position a row: logits[rows, positions] has shape [B, V].",
+    ),
+    mistakes=(
+        Mistake("It reads the last column of every row; for a shorter prompt that is padding.", _last_column),
+        Mistake("It reads one position too far: the last of n positions has index n - 1.", _one_too_far),
+        Mistake("It reads one position too early: index n - 1 is the last of n positions.", _one_too_early),
+        Mistake(
+            "It takes the argmax over the positions (dim 1); the vocabulary is the last dimension.", _over_positions
+        ),
+        Mistake("It returns the largest logit; the token id is its index (argmax, not max).", _value_not_index),
+        Mistake(
+            "It takes all pairs of row and position: a slice beside an index tensor does not pair them up.", _every_row
+        ),
+    ),
+)

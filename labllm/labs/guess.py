@@ -1,0 +1,87 @@
+"""`predict` keeps a guess before a measurement; `reflect` sets the two side by side. What surprises is what teaches.
+
+Kept in `$LABLLM_HOME/predictions`, one file a guess, so a guess outlives the kernel.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+from labllm.home import home
+from labllm.labs import store
+from labllm.labs.card import Card
+from labllm.labs.progress import now
+
+
+def predict(name: str, value: float | None, unit: str) -> Card:
+    """Keeps the guess `value` in `unit`; None means that there is no guess yet, and keeps an earlier one.
+
+    Raises ValueError for a name that is no plain word, and for a guess that is no finite number.
+    """
+    _named(name)
+    if value is None:
+        return Card("PREDICT", name, (("", f"put your guess in {unit} in place of None, before you measure."),))
+    number = _finite(value, "a guess")
+    try:
+        store.write(_path(name), {"value": number, "unit": unit, "time": now()})
+    except OSError as error:
+        return Card("PREDICT", name, (("your guess", _quantity(number, unit)), ("note", f"it was not saved: {error}")))
+    return Card(
+        "PREDICT", name, (("your guess", f"{_quantity(number, unit)}; it is kept until you measure."),), tone="info"
+    )
+
+
+def reflect(name: str, measured: float) -> Card:
+    """Sets the guess `name` beside `measured`, in the guess's unit."""
+    _named(name)
+    number = _finite(measured, "a measurement")
+    try:
+        kept, trouble = store.read(_path(name))
+    except OSError as error:
+        kept, trouble = {}, f"predictions cannot be read: {error}"
+    notes = (("note", trouble),) if trouble else ()
+    if not isinstance(kept.get("value"), (int, float)):
+        rows = (("measured", f"{number:.4g}"), ("your guess", f'none was kept; predict("{name}", ...) keeps one.'))
+        return Card("REFLECT", name, rows + notes)
+    guess, unit = float(kept["value"]), str(kept.get("unit", ""))
+    rows = (
+        ("your guess", _quantity(guess, unit)),
+        ("measured", _quantity(number, unit)),
+        ("", _distance(guess, number)),
+    )
+    return Card("REFLECT", name, rows + notes, tone="info")
+
+
+def _distance(guess: float, measured: float) -> str:
+    if guess <= 0 or measured <= 0:
+        return f"the guess is off by {abs(guess - measured):.3g}."
+    ratio = guess / measured
+    if 0.8 <= ratio <= 1.25:
+        return "the guess is within a quarter of the measurement."
+    side, factor = ("above", ratio) if ratio > 1 else ("below", 1 / ratio)
+    return f"the guess is {side} the measurement by a factor of {factor:.1f}: what did it leave out?"
+
+
+def _quantity(number: float, unit: str) -> str:
+    return f"{number:.4g} {unit}".rstrip()
+
+
+def _finite(value: float, what: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(f"{what} is one finite number, such as 3.5, not {value!r}")
+    return number
+
+
+def _named(name: str) -> None:
+    if not re.fullmatch(r"\w+", str(name)):
+        raise ValueError(f"a prediction's name is one word of letters, digits and underscores, not {name!r}")
+
+
+def _path(name: str) -> Path:
+    return home() / "predictions" / f"{name}.json"

@@ -1,0 +1,31 @@
+"""`hint` climbs a ladder of hints, one a call; `solution` shows the plain solution. Both are noted in the progress."""
+
+from __future__ import annotations
+
+import inspect
+
+from labllm.labs import progress
+from labllm.labs.card import Card
+from labllm.labs.registry import get, solution_function
+
+
+def hint(name: str) -> Card:
+    """The next hint, below the ones seen before. Raises ValueError when there is no such exercise."""
+    exercise = get(name)
+    total = len(exercise.hints)
+    seen = min(progress.entry(exercise)[0].hints_used + 1, total)
+    trouble = progress.record_help(exercise, hints_used=seen)
+    rows = [(f"{i} of {total}", text) for i, text in enumerate(exercise.hints[:seen], start=1)]
+    if seen == total:
+        rows.append(("", f'That is the last hint; solution("{name}") shows the plain solution.'))
+    return Card("HINT", name, (*rows, *(("note", t) for t in trouble)), tone="info")
+
+
+def solution(name: str) -> Card:
+    """The plain solution's source. Raises ValueError when there is no such exercise."""
+    exercise = get(name)
+    function = solution_function(name)
+    if function is None:
+        return Card("SOLUTION", name, (("", "not shipped with this hand-out; hint() and check() work as ever."),))
+    trouble = progress.record_help(exercise, solution_opened=True)
+    return Card("SOLUTION", name, tuple(("note", t) for t in trouble), code=inspect.getsource(function), tone="info")
