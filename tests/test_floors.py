@@ -26,6 +26,7 @@ FLOORS = (  # the ground first; rooms of one floor do not know each other
     ("planner",),
     ("labs", "notebooks", "workbook"),
     ("cli",),
+    ("__main__",),
 )
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 FILES = sorted([*(ROOT / "labllm").rglob("*.py"), *(ROOT / "kernels").rglob("*.py")])
