@@ -1,0 +1,1 @@
+"""Attention, a rung a file, and what a model's `attend` may be."""

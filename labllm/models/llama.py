@@ -1,0 +1,123 @@
+"""Llama: one model for every technique, always packed.
+
+    h = model.embed(ids)                              ids [T]            -> [T, H]
+    for i in model.layers: h = model.layer(i, h, positions, step)        -> [T, H]
+    logits = model.logits(h[step.last])               [B, H]             -> [B, V]
+
+T counts the new tokens of all sequences, so a prefill of one prompt, a decode of a hundred sequences and a mixture of
+both are the same call. `attend` decides where keys and values live, `linear` what a projection is; a pipeline stage is
+a model built with a range of layers. Cost: 2 FLOPs a parameter and token plus attention's 4 Hq D a token and visible
+key. Invariant: a token's logits depend on its own sequence alone.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from labllm.attention.attend import Attend
+from labllm.attention.recompute import recompute
+from labllm.cache.step import Step
+from labllm.models.config import ModelConfig
+from labllm.models.layers import Layer, LinearFactory, torch_linear
+from labllm.models.rope import rope_table
+
+
+class Decoder(nn.Module):
+    """Holds the parameters under the names that checkpoints use: model.embed_tokens, model.layers.N, model.norm."""
+
+    def __init__(self, config: ModelConfig, layers: range, linear: LinearFactory, embeds: bool, ends: bool) -> None:
+        super().__init__()
+        if embeds:
+            self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleDict({str(i): Layer(config, i, linear) for i in layers})
+        if ends:
+            self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+
+
+class Llama(nn.Module):
+    """A Llama, Mistral, Qwen2 or Qwen3 model, or the stage of one that holds `layers`.
+
+    The first stage embeds, the last one normalises and holds the head. Parameters are made where torch makes them by
+    default (`labllm.models.load` fills a model without a second copy). Raises ValueError for layers that do not exist.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        attend: Attend = recompute,
+        linear: LinearFactory = torch_linear,
+        layers: range | None = None,
+    ) -> None:
+        super().__init__()
+        whole = range(config.num_hidden_layers)
+        self.layers = whole if layers is None else layers
+        if not self.layers or self.layers.step != 1 or self.layers[0] not in whole or self.layers[-1] not in whole:
+            raise ValueError(f"A stage is a range of the layers 0 to {whole.stop - 1}; got {layers}.")
+        self.config, self.attend = config, attend
+        first, last = self.layers[0] == 0, self.layers[-1] == whole[-1]
+        tied = config.tie_word_embeddings
+        self.model = Decoder(config, self.layers, linear, embeds=first or (last and tied), ends=last)
+        if last and not tied:
+            self.lm_head = linear("lm_head", config.hidden_size, config.vocab_size, False)
+        table = rope_table(config.head_dim, config.max_position_embeddings, config.rope)
+        self.register_buffer("rope", table, persistent=False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lives."""
+        return self.rope.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the hidden state: that of the norms, which no technique quantises."""
+        return next(iter(self.model.layers.values())).input_layernorm.weight.dtype
+
+    def with_attend(self, attend: Attend) -> Llama:
+        """The same parameters under another `attend`; nothing is copied."""
+        twin = copy.copy(self)
+        twin.attend = attend
+        return twin
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """ids [T] int64 -> hidden state [T, H]."""
+        return self.model.embed_tokens(ids)
+
+    def layer(self, index: int, h: Tensor, positions: Tensor, step: Step) -> Tensor:
+        """Layer `index` on h [T, H] at positions [T] int64 -> [T, H]."""
+        cos, sin = self.rope[positions].to(h.dtype).unsqueeze(1).chunk(2, dim=-1)
+        return self.model.layers[str(index)](h, cos, sin, self.attend, step)
+
+    def logits(self, h: Tensor) -> Tensor:
+        """Final norm and head: h [N, H] -> [N, V]."""
+        h = self.model.norm(h)
+        return F.linear(h, self.model.embed_tokens.weight) if self.config.tie_word_embeddings else self.lm_head(h)
+
+    def hidden(self, ids: Tensor, step: Step) -> Tensor:
+        """All of this model's layers over ids [T] int64 -> [T, H]; raises ValueError past the last position."""
+        if step.max_seq_len > self.config.max_position_embeddings:
+            raise ValueError(
+                f"A sequence has {step.max_seq_len} tokens; the model knows "
+                f"{self.config.max_position_embeddings} positions (max_position_embeddings)."
+            )
+        h = self.embed(ids)
+        for index in self.layers:
+            h = self.layer(index, h, step.positions, step)
+        return h
+
+    def forward(self, ids: Tensor, step: Step) -> Tensor:
+        """One step: ids [T] int64 -> logits [B, V] of each sequence's last token."""
+        return self.logits(self.hidden(ids, step)[step.last])
+
+    def forward_dense(self, ids: Tensor) -> Tensor:
+        """The form of textbooks: ids [B, T] int64 -> logits [B, T, V], causal, without a cache; differentiable."""
+        batch, length = ids.shape
+        step = Step.uncached([length] * batch, ids.device)
+        return self.with_attend(recompute).hidden_logits(ids.flatten(), step).unflatten(0, (batch, length))
+
+    def hidden_logits(self, ids: Tensor, step: Step) -> Tensor:
+        """Logits of every token of a step: ids [T] int64 -> [T, V]."""
+        return self.logits(self.hidden(ids, step))
