@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from labllm.labs.check import check
+from labllm.labs.checker import check
 from labllm.labs.guess import predict, reflect
 from labllm.labs.hints import hint, solution
 from labllm.labs.passed import yours
 from labllm.labs.registry import exercises
+from labllm.labs.report import doctor
 
-__all__ = ["check", "exercises", "hint", "predict", "reflect", "solution", "yours"]
+__all__ = ["check", "doctor", "exercises", "hint", "predict", "reflect", "solution", "yours"]

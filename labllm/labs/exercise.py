@@ -2,7 +2,7 @@
 
 Each exercise lies in one file, `exercises/<name>.py`, as the module's `EXERCISE`; its plain solution lies apart in
 `solutions/<name>.py`, so that deleting that folder leaves a hand-out that still checks every answer.
-Invariant: nothing here runs a learner's code; `check.py` does.
+Invariant: nothing here runs a learner's code; `checker.py` does.
 """
 
 from __future__ import annotations

@@ -5,15 +5,15 @@ Teaches bottom-right alignment: the last query sees every key, whatever the numb
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
-from labllm.labs.exercise import Case, Exercise, Mistake
-
-
-def reference(num_queries: int, num_keys: int) -> Tensor:
-    """Bool [Tq, Tk], True where query i may see key j."""
-    return torch.ones(num_queries, num_keys, dtype=torch.bool).tril(num_keys - num_queries)
+from labllm.attention.dense import causal_mask as reference
+from labllm.bench import Rung
+from labllm.labs.exercise import Case, Exercise, Function, Mistake
 
 
 def _top_left(num_queries: int, num_keys: int) -> Tensor:
@@ -44,6 +44,23 @@ def _additive(num_queries: int, num_keys: int) -> Tensor:
     return torch.zeros(num_queries, num_keys).masked_fill(_inverted(num_queries, num_keys), float("-inf"))
 
 
+def as_rung(mask_of: Function) -> Rung:
+    """Prefill attention under the learner's mask, for `labllm.attention.ladder.PREFILL`."""
+
+    def run(inputs: Any) -> Tensor:
+        q, k, v, _ = inputs
+        mask = mask_of(q.shape[2], k.shape[2]).to(q.device)
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
+
+    return Rung(
+        name="yours",
+        run=run,
+        about="your causal mask, made anew at every call",
+        refuses=lambda workload: None if workload.mask == "causal" else "it masks, and this workload has no mask",
+        sources=(mask_of,),
+    )
+
+
 EXERCISE = Exercise(
     name="causal_mask",
     lab=2,
@@ -55,7 +72,8 @@ num_keys     Tk >= Tq: cached tokens and new ones together
 returns      [Tq, Tk] bool, True where query i may see key j""",
     formula="query i is token Tk - Tq + i of the sequence: it sees itself and every key before it",
     reference=reference,
-    library="torch.tril",
+    library="labllm.attention.dense.causal_mask",
+    as_rung=as_rung,
     cases=(
         Case("prefill: 4 queries, 4 keys", lambda g: (4, 4)),
         Case("decode: 1 query, 7 keys", lambda g: (1, 7)),

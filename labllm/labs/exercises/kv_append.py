@@ -6,10 +6,14 @@ that is copied at every step would move far more bytes than it saves.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Generator, Tensor
 
-from labllm.labs.exercise import Case, Exercise, Mistake
+from labllm.attention.grouped import grouped
+from labllm.bench import Rung
+from labllm.labs.exercise import Case, Exercise, Function, Mistake
 
 
 def reference(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, start: Tensor) -> None:
@@ -54,6 +58,24 @@ def _draw(generator: Generator, heads: int, slots: int, new: int, start: tuple[i
     return *drawn, torch.tensor(start, dtype=torch.int64)
 
 
+def as_rung(append: Function) -> Rung:
+    """Append with the learner's function, then attend, for `labllm.attention.ladder.DECODE`."""
+
+    def prepare(inputs: Any) -> tuple[Tensor, ...]:
+        q, k, v, _ = inputs
+        cached = k.shape[2] - 1
+        start = torch.full((k.shape[0],), cached, dtype=torch.int64, device=k.device)
+        caches = (torch.cat([x[:, :, :cached], torch.full_like(x[:, :, :1], float("nan"))], dim=2) for x in (k, v))
+        return q, *caches, k[:, :, cached:].clone(), v[:, :, cached:].clone(), start
+
+    def run(state: tuple[Tensor, ...]) -> Tensor:
+        q, k_cache, v_cache, k, v, start = state
+        append(k_cache, v_cache, k, v, start)
+        return grouped(q, k_cache, v_cache)
+
+    return Rung("yours", run, prepare, about="your append, then one query against the cache", sources=(append, grouped))
+
+
 EXERCISE = Exercise(
     name="kv_append",
     lab=2,
@@ -73,6 +95,7 @@ v_cache[b, :, start[b] + t] = v[b, :, t]""",
     library="an indexed write",
     timed=True,
     in_place=(0, 1),
+    as_rung=as_rung,
     cases=(
         _case("prefill into an empty cache", 2, 8, 5, 0),
         _case("decode, equal lengths", 2, 8, 1, 3, 3),
