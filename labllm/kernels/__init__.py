@@ -1,21 +1,19 @@
 """The GPU kernels of the top-level folder `kernels/`, importable as `labllm.kernels`.
 
 `from labllm.kernels import stream` works in a checkout, in an editable install and from a wheel. `kernels/` itself has
-no `__init__.py`, so that it is never taken for Hugging Face's package of the same name. Where Triton cannot compile for
-this machine its interpreter is chosen here, before Triton is first imported; where Triton cannot be installed (macOS,
-Windows) a module is replaced by a stand-in that raises `TritonUnavailable` when something in it is used.
+no `__init__.py`, so that it is never taken for Hugging Face's package of the same name. Where Triton cannot be installed
+(macOS, Windows) a module is replaced by a stand-in that raises `TritonUnavailable` when something in it is used.
 """
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from labllm.hardware import interpreting
+import labllm.hardware  # noqa: F401  (chooses Triton's interpreter where Triton cannot compile, before it is imported)
 
 if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into kernels/
     from kernels import stream as stream
@@ -23,9 +21,6 @@ if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into
 _checkout = Path(__file__).resolve().parents[2]
 if (_checkout / "pyproject.toml").is_file() and (_checkout / "kernels").is_dir():
     __path__.insert(0, str(_checkout / "kernels"))
-
-if interpreting():
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 class TritonUnavailable(RuntimeError):
