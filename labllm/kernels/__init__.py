@@ -1,8 +1,8 @@
 """The GPU kernels of the top-level folder `kernels/`, importable as `labllm.kernels`.
 
-`from labllm.kernels import stream` works in a checkout, in an editable install and from a wheel. `kernels/` itself has
-no `__init__.py`, so that it is never taken for Hugging Face's package of the same name. Where Triton cannot be installed
-(macOS, Windows) a module is replaced by a stand-in that raises `TritonUnavailable` when something in it is used.
+`from labllm.kernels import stream` works in a checkout, in an editable install and from a wheel. `kernels/` itself
+has no `__init__.py`, so that it is never taken for Hugging Face's package of that name. Where Triton cannot be
+installed (macOS, Windows) a module is replaced by a stand-in that raises `TritonUnavailable` when it is used.
 """
 
 from __future__ import annotations
