@@ -13,6 +13,10 @@ import hashlib
 import importlib.util
 import platform
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 HELD_OUT_MODULES: tuple[str, ...] = (
     "bisect",
@@ -88,3 +92,8 @@ def held_out(modules: tuple[str, ...] = HELD_OUT_MODULES) -> HeldOut:
     for name, source in zip(modules, sources, strict=True):
         digest.update(f"{name}\0{source}\0".encode())
     return HeldOut(tuple(modules), sources, platform.python_version(), digest.hexdigest())
+
+
+def token_documents(text: HeldOut, tokenizer: Tokenizer, start: int) -> list[list[int]]:
+    """Ids of each source behind the id `start` (end of text), so that a module's first real token is scored too."""
+    return [[start, *tokenizer.encode(source, add_special_tokens=False).ids] for source in text.sources]

@@ -1,0 +1,73 @@
+"""Step: what the builders put into it, and that padding and hand-made steps read the same way."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+from labllm.cache.step import Step
+
+
+def test_contiguous_step_of_a_mixed_batch() -> None:
+    step = Step.contiguous(num_cached=[5, 0, 2], num_new=[1, 3, 2], max_len=8, rows=[2, 0, 1])
+    assert step.slot_mapping.tolist() == [21, 0, 1, 2, 10, 11]
+    assert step.block_table.tolist() == [[2], [0], [1]]
+    assert step.seq_lens.tolist() == [6, 3, 4]
+    assert step.cu_seqlens.tolist() == [0, 1, 4, 6]
+    assert step.last.tolist() == [0, 3, 5]
+    assert step.positions.tolist() == [5, 0, 1, 2, 2, 3]
+    assert (step.max_query_len, step.max_seq_len, step.num_tokens, step.num_seqs) == (3, 6, 6, 3)
+    assert [x.dtype for x in (step.slot_mapping, step.block_table, step.seq_lens, step.cu_seqlens, step.last)] == [
+        torch.int64,
+        torch.int32,
+        torch.int32,
+        torch.int32,
+        torch.int64,
+    ]
+
+
+def test_lengths_are_read_back_where_the_builder_gave_none() -> None:
+    step = Step.contiguous([5, 0], [1, 3], max_len=8)
+    assert dataclasses.replace(step, host_lengths=()).lengths == step.lengths == ((1, 6), (3, 3))
+
+
+def test_padding_has_position_zero() -> None:
+    step = dataclasses.replace(Step.decode([3, 0], 8), seq_lens=torch.tensor([4, 0], dtype=torch.int32))
+    assert step.positions.tolist() == [3, 0]
+
+
+def test_uncached_step_has_no_slot_and_no_block() -> None:
+    step = Step.uncached([2, 1])
+    assert step.slot_mapping.tolist() == [-1, -1, -1]
+    assert step.block_table.shape == (2, 0)
+    assert step.positions.tolist() == [0, 1, 0]
+
+
+def test_a_step_is_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Step.decode([1], 4).max_seq_len = 9  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (dict(num_cached=[], num_new=[], max_len=4), "at least one sequence"),
+        (dict(num_cached=[0, 0], num_new=[1], max_len=4), "got 2, 1 and 1"),
+        (dict(num_cached=[0], num_new=[0], max_len=4), "num_new >= 1"),
+        (dict(num_cached=[-1], num_new=[1], max_len=4), "num_cached >= 0"),
+        (dict(num_cached=[4], num_new=[1], max_len=4), "grows to 5 tokens"),
+        (dict(num_cached=[0, 0], num_new=[1, 1], max_len=4, rows=[1, 1]), "row of its own"),
+        (dict(num_cached=[0], num_new=[1], max_len=4, rows=[-1]), "numbered from 0"),
+    ],
+)
+def test_bad_batches_are_refused(arguments: dict, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Step.contiguous(**arguments)
+
+
+@pytest.mark.parametrize("lengths", [[], [0], [2, 0]])
+def test_uncached_needs_tokens(lengths: list[int]) -> None:
+    with pytest.raises(ValueError, match="at least one token"):
+        Step.uncached(lengths)
