@@ -9,14 +9,14 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from labllm.bench.clock import KernelClock
-from labllm.hardware import can, default_device, triton_mode
+from labllm.hardware import can, default_device
 from labllm.labs import passed, progress
 from labllm.labs.attempt import is_stub, is_stub_error, own_line
 from labllm.labs.exercise import Exercise, Function
 from labllm.labs.limit import Ending, run_limited
 from labllm.labs.registry import get
 from labllm.labs.result import Result, State
+from labllm.labs.speed import medians
 from labllm.labs.trial import Outcome, argument_names, attempt, judge, same
 
 LIMIT_SECONDS = 20.0
@@ -41,11 +41,8 @@ def check(name: str, fn: Any, *, limit: float = LIMIT_SECONDS) -> Result:
 def _checked(exercise: Exercise, fn: Any, limit: float) -> Result:
     name = exercise.name
     if not callable(fn):
-        return Result(
-            name,
-            State.ERROR,
-            f"check takes the function itself, as in check({name!r}, {name}), not a {type(fn).__name__}",
-        )
+        words = f"check takes the function itself, as in check({name!r}, {name}), not a value of {type(fn).__name__}"
+        return Result(name, State.ERROR, words)
     if is_stub(fn):
         return Result(name, State.NOT_ATTEMPTED, "the body is still `raise NotImplementedError`: write your own there.")
     device = default_device() if exercise.needs else "cpu"
@@ -59,7 +56,7 @@ def _checked(exercise: Exercise, fn: Any, limit: float) -> Result:
 
     ending = run_limited(run_cases, limit)
     if ending.how != "done":
-        return _out_of_time(exercise, fn, ending, exercise.cases[len(outcomes)].name, limit)
+        return _out_of_time(exercise, fn, ending, len(outcomes), limit)
     expected = [attempt(exercise, exercise.reference, case, device) for case in exercise.cases]
     for i, case in enumerate(exercise.cases):
         problem = _problem(exercise, outcomes[i], expected[i])
@@ -69,7 +66,8 @@ def _checked(exercise: Exercise, fn: Any, limit: float) -> Result:
     return _passed(exercise, fn, outcomes, device, limit)
 
 
-def _out_of_time(exercise: Exercise, fn: Function, ending: Ending, case: str, limit: float) -> Result:
+def _out_of_time(exercise: Exercise, fn: Function, ending: Ending, answered: int, limit: float) -> Result:
+    case = exercise.cases[min(answered, len(exercise.cases) - 1)].name
     after = "it was stopped" if ending.how == "stopped" else "it could not be stopped: restart the kernel to end it"
     words = f"no answer within {limit:g} s (a loop without an end?); {after}."
     return Result(exercise.name, State.ERROR, words, case=case, line=own_line(fn, ending.stack))
@@ -107,28 +105,7 @@ def _passed(exercise: Exercise, fn: Function, outcomes: list[Outcome], device: s
     changed = sorted({names[i] for o in outcomes for i in o.changed if i not in exercise.in_place})
     notes = (f"it changes its argument {', '.join(changed)}; a caller may not expect that.",) if changed else ()
     result = Result(exercise.name, State.PASSED, f"all {len(outcomes)} cases agree.", notes=notes)
-    interpreted = exercise.needs.startswith("triton") and triton_mode(device) == "interpreted"
-    if not exercise.timed or interpreted:
-        return result
-    times: list[float] = []
-
-    def time_both() -> None:
-        for function in (fn, exercise.reference):
-            times.append(_median(exercise, function, device))
-
-    if run_limited(time_both, limit).how != "done":
+    times = medians(exercise, (fn, exercise.reference), device, limit) if exercise.timed else None
+    if times is None:
         return result
     return dataclasses.replace(result, seconds=times[0], library_seconds=times[1], library=exercise.library)
-
-
-def _median(exercise: Exercise, fn: Function, device: str) -> float:
-    """Median seconds of a call on the last case, which is the largest."""
-    clock = KernelClock(budget=0.1, most=9)
-    timing = clock.time(
-        lambda args: fn(*args),
-        lambda seed: exercise.arguments(exercise.cases[-1], device),
-        device,
-        short=False,
-        touched=0.0,
-    )
-    return sorted(timing.samples)[len(timing.samples) // 2]

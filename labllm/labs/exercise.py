@@ -10,7 +10,7 @@ from __future__ import annotations
 import textwrap
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,7 +37,7 @@ class Mistake:
     fn: Function
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Exercise:
     """`reference` gives the expected answers; `library` is the name of what it calls, where the library has it.
 
@@ -60,7 +60,10 @@ class Exercise:
     timed: bool = False
     in_place: tuple[int, ...] = ()
     needs: str = ""
-    as_rung: Callable[[Function], Rung] | None = field(default=None, repr=False)
+    as_rung: Callable[[Function], Rung] | None = None
+
+    def __repr__(self) -> str:
+        return f"<exercise {self.name!r} of lab {self.lab:02d}: {self.title}>"
 
     @property
     def stub(self) -> str:

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 GRACE_SECONDS = 1.0
 
 
-class TimeUp(BaseException):
-    """Raised inside the worker; a BaseException, so that `except Exception` does not swallow it."""
+class TimeUp(SystemExit):
+    """Raised inside the worker. `except Exception` does not swallow a SystemExit, and a thread may end with one."""
 
 
 @dataclass(frozen=True)

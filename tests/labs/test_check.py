@@ -242,6 +242,19 @@ def test_the_speed_stands_beside_the_library_s():
     assert "an indexed write" in str(result)
 
 
+def test_a_function_that_breaks_when_it_is_timed_has_passed_without_a_speed():
+    calls = []
+
+    def tires(*args):
+        calls.append(args)
+        if len(calls) > len(get("kv_append").cases):
+            raise SystemExit
+        solution_function("kv_append")(*args)
+
+    result = check("kv_append", tires)
+    assert result.passed and result.seconds is None and len(calls) > 5
+
+
 def test_what_cannot_run_here_says_what_is_missing(monkeypatch):
     module = sys.modules[check.__module__]
     needy = dataclasses.replace(get("causal_mask"), needs="cuda")
