@@ -1,9 +1,9 @@
 """Streaming through memory: the plainest kernels there are, and the yardstick for every memory-bound one.
 
-copy reads and writes each element once (2 n e bytes); read_sum reads each once and keeps one sum a program (n e bytes).
-A program takes a contiguous piece and walks it block by block, so that loads of the next block are in flight while this
-one is used. Nothing faster can be built from loads and stores, so what these reach is this device's memory ceiling.
-They lose to the driver's copy engine only between host and device, which a kernel does not serve.
+copy reads and writes each element once (2 n e bytes); read_sum reads each once and keeps one sum a program (n e
+bytes). A program takes a contiguous piece and walks it block by block, so that loads of the next block are in flight
+while this one is used. Nothing faster can be built from loads and stores, so what these reach is this device's memory
+ceiling. They lose to the driver's copy engine only between host and device, which a kernel does not serve.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _read_sum(source, sums, n, PIECE: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def copy(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Copy a contiguous tensor `[n]` of any dtype into `target` of the same shape, dtype and device; returns `target`."""
+    """Copy a contiguous tensor `[n]` of any dtype into `target`, alike in shape, dtype and device; returns `target`."""
     _check(source, BLOCK)
     if (target.shape, target.dtype, target.device) != (source.shape, source.dtype, source.device):
         raise ValueError(f"target must be {list(source.shape)} {source.dtype} on {source.device} as the source is")
@@ -44,7 +44,9 @@ def copy(source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 
 def read_sum(source: torch.Tensor, piece: int) -> torch.Tensor:
-    """Sum each piece of a contiguous floating tensor `[n]` in float32: `[ceil(n / piece)]`, the last piece may be short."""
+    """Sum each piece of a contiguous floating tensor `[n]` in float32: `[ceil(n / piece)]`, the last piece may be
+    short.
+    """
     _check(source, piece)
     sums = torch.empty(triton.cdiv(source.numel(), piece), dtype=torch.float32, device=source.device)
     _read_sum[(sums.numel(),)](source, sums, source.numel(), PIECE=piece, BLOCK=BLOCK)

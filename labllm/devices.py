@@ -46,10 +46,27 @@ KNOWN: tuple[DeviceSpec, ...] = (
     _spec("A100 40GB", (8, 0), 40, 1555, 300, 163, float64=19.5, float32=19.5, float16=312, bfloat16=312, int8=624),
     _spec("A100 80GB", (8, 0), 80, 2039, 300, 163, float64=19.5, float32=19.5, float16=312, bfloat16=312, int8=624),
     _spec("A800", (8, 0), 80, 2039, 200, 163, float64=19.5, float32=19.5, float16=312, bfloat16=312, int8=624),
-    _spec("H100", (9, 0), 80, 3350, 450, 227, float64=67, float32=67, float16=989, bfloat16=989, float8=1979, int8=1979),
-    _spec("H200", (9, 0), 141, 4800, 450, 227, float64=67, float32=67, float16=989, bfloat16=989, float8=1979, int8=1979),
-    _spec("B200", (10, 0), 180, 8000, 900, 227, float64=37, float32=75, float16=2250, bfloat16=2250, float8=4500, int8=4500),
-)  # fmt: skip
+    _spec(
+        "H100", (9, 0), 80, 3350, 450, 227, float64=67, float32=67, float16=989, bfloat16=989, float8=1979, int8=1979
+    ),
+    _spec(
+        "H200", (9, 0), 141, 4800, 450, 227, float64=67, float32=67, float16=989, bfloat16=989, float8=1979, int8=1979
+    ),
+    _spec(
+        "B200",
+        (10, 0),
+        180,
+        8000,
+        900,
+        227,
+        float64=37,
+        float32=75,
+        float16=2250,
+        bfloat16=2250,
+        float8=4500,
+        int8=4500,
+    ),
+)
 
 
 def spec_of(reported: str, memory: float) -> DeviceSpec | None:

@@ -1,11 +1,11 @@
 """What this machine is and what it can do. It asks and never times.
 
-`this_machine(device)` describes the processor or GPU; `can(need, device)` answers a capability question with a reason that
-a learner can act on; `triton_mode(device)` says how Triton kernels run here. Decisions come from what the device reports
-(capability, shared memory), never from its name: the name only finds the datasheet row.
+`this_machine(device)` describes the processor or GPU; `can(need, device)` answers a capability question with a reason
+that a learner can act on; `triton_mode(device)` says how Triton kernels run here. Decisions come from what the device
+reports (capability, shared memory), never from its name: the name only finds the datasheet row.
 
-Importing this module chooses Triton's interpreter where Triton cannot compile: that must happen before anything imports
-Triton, and torch itself does so on its first operator under a dispatch mode.
+Importing this module chooses Triton's interpreter where Triton cannot compile: that must happen before anything
+imports Triton, and torch itself does so on its first operator under a dispatch mode.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ TRITON_CAPABILITY = (8, 0)
 
 @dataclass(frozen=True)
 class Machine:
-    """One device of this machine: bytes of memory, shared memory a block (0 on a CPU), cores or multiprocessors."""
+    """One device of this machine: bytes of memory, of last-level cache and of shared memory a block (0 on a CPU)."""
 
     name: str
     kind: str  # "cuda" or "cpu"
     memory: int
     cores: int
-    l2: int
+    cache: int
     shared_memory: int
     capability: tuple[int, int] | None
     spec: DeviceSpec | None
@@ -67,16 +67,26 @@ def default_device() -> str:
 
 @functools.cache
 def this_machine(device: str | None = None) -> Machine:
-    """Describe `device` ('cuda', 'cpu'; default: `default_device()`)."""
+    """Describe `device` ('cuda' or 'cpu'; default: `default_device()`)."""
     kind = torch.device(device or default_device()).type
     if kind == "cuda":
         p = torch.cuda.get_device_properties(0)
-        return Machine(p.name, kind, p.total_memory, p.multi_processor_count, p.L2_cache_size,
-                       p.shared_memory_per_block_optin, (p.major, p.minor), spec_of(p.name, p.total_memory))  # fmt: skip
+        return Machine(
+            p.name,
+            kind,
+            p.total_memory,
+            p.multi_processor_count,
+            p.L2_cache_size,
+            p.shared_memory_per_block_optin,
+            (p.major, p.minor),
+            spec_of(p.name, p.total_memory),
+        )
     if kind != "cpu":
         raise ValueError(f"device must be 'cuda' or 'cpu', got {kind!r}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-    return Machine(f"{_cpu_name()}, {cores} cores", kind, psutil.virtual_memory().total, cores, 0, 0, None, None)
+    return Machine(
+        f"{_cpu_name()}, {cores} cores", kind, psutil.virtual_memory().total, cores, _cpu_cache(), 0, None, None
+    )
 
 
 def free_memory(device: str) -> int:
@@ -155,7 +165,14 @@ def _nvcc(device: str) -> Answer:
     return Answer(False, "nvcc is not on the PATH; install the CUDA toolkit to compile CUDA C++")
 
 
-_QUESTIONS = {"cuda": _cuda, "triton": _triton, "triton-compiled": _triton_compiled, "bf16": _bf16, "fp8": _fp8, "nvcc": _nvcc}
+_QUESTIONS = {
+    "cuda": _cuda,
+    "triton": _triton,
+    "triton-compiled": _triton_compiled,
+    "bf16": _bf16,
+    "fp8": _fp8,
+    "nvcc": _nvcc,
+}
 
 
 def _has_triton() -> bool:
@@ -164,6 +181,14 @@ def _has_triton() -> bool:
 
 def _triton_compiles() -> bool:
     return torch.cuda.is_available() and torch.cuda.get_device_capability() >= TRITON_CAPABILITY
+
+
+def _cpu_cache() -> int:
+    """Bytes of level-3 cache where the system tells, else 0."""
+    try:
+        return max(0, os.sysconf("SC_LEVEL3_CACHE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return 0
 
 
 def _cpu_name() -> str:

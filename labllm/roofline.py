@@ -1,10 +1,12 @@
 """The roofline: how fast work can possibly run, from two numbers of the work and two of the machine.
 
 Work is a `Cost`: floating-point operations and bytes moved through main memory. A machine offers a peak rate and a
-bandwidth. Whichever takes longer is the floor, and the ratio FLOPs / bytes (arithmetic intensity) says which one that is.
+bandwidth. Whichever takes longer is the floor, and the ratio FLOPs / bytes (arithmetic intensity) says which one that
+is.
 
 Formula: Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 52(4), 2009.
-Invariant: costs add. It loses where neither limit binds: launch latency, too little work in flight, special functions.
+Invariant: costs add. It loses where neither limit binds: launch latency, too little work in flight, special
+functions.
 """
 
 from __future__ import annotations
@@ -80,8 +82,16 @@ def causal_pairs(queries: int, keys: int) -> int:
     return queries * (keys - queries) + queries * (queries + 1) // 2
 
 
-def attention(batch: int, queries: int, keys: int, q_heads: int, kv_heads: int, head_dim: int, element: float = 2,
-              causal: bool = True) -> Cost:  # fmt: skip
+def attention(
+    batch: int,
+    queries: int,
+    keys: int,
+    q_heads: int,
+    kv_heads: int,
+    head_dim: int,
+    element: float = 2,
+    causal: bool = True,
+) -> Cost:
     """Cost of softmax(QK^T)V: 4 B Hq D FLOPs a query-key pair; Q, K, V are read once and the output written once.
 
     K and V count with the KV heads: grouped-query attention shares them, and that is its whole saving.

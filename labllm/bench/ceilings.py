@@ -1,7 +1,8 @@
 """This machine's measured roof: copy and read bandwidth, GEMM rate by dtype, the host link.
 
 A datasheet promises; a copy and a big matrix product deliver. `ceilings` measures once and keeps the result in
-`$LABLLM_HOME/ceilings.json`, keyed by device and versions; `fresh=True` measures again in this process, as records do.
+`$LABLLM_HOME/ceilings.json`, keyed by device and versions; `fresh=True` measures again in this process, as records
+do.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from labllm.bench.measure import measure
 from labllm.bench.roof import Roof
 from labllm.hardware import can, default_device, this_machine
 from labllm.home import home
+
+GPU_SIZES, CPU_SIZES = (4096, 8192), (256, 1024)  # MiB to stream, side of the matrices
 
 
 def ceilings(device: str | None = None, fresh: bool = False) -> Roof:
@@ -35,14 +38,20 @@ def ceilings(device: str | None = None, fresh: bool = False) -> Roof:
 
 def _measured(device: str) -> Roof:
     gpu = torch.device(device).type == "cuda"
-    size, side = (4096, 8192) if gpu else (256, 1024)
+    size, side = GPU_SIZES if gpu else CPU_SIZES
     parts = {pattern: _best(STREAM, Stream(size, pattern), device) for pattern in ("copy", "read")}
     if gpu:
         parts |= {d: _best(TRANSFER, Transfer(256, d), device) for d in ("host to device", "device to host")}
     dtypes = ["float32", "float16"] + (["bfloat16"] if can("bf16", device) else [])
     flops = {t: _best(GEMM, Gemm(side, t), device, "flop_rate") for t in (dtypes if gpu else ["float32", "bfloat16"])}
     parts = {name: rate for name, rate in parts.items() if rate}
-    return Roof(this_machine(device).name, "measured", max(parts["copy"], parts["read"]), {t: r for t, r in flops.items() if r}, parts)
+    return Roof(
+        this_machine(device).name,
+        "measured",
+        max(parts["copy"], parts["read"]),
+        {t: r for t, r in flops.items() if r},
+        parts,
+    )
 
 
 def _best(ladder, workload, device: str, figure: str = "bandwidth") -> float:

@@ -1,11 +1,11 @@
 """Clocks: how a rung is timed. Which one fits is a property of the ladder, not of the rung.
 
-KernelClock, for kernels of microseconds to milliseconds. On CUDA: events, warm-up, the median of many, cold L2; a short
-kernel goes into a CUDA graph over rotated buffers, because a launch may cost more than the kernel. On a CPU: a monotonic
-clock. RunClock, for whole runs of seconds (an engine over a trace): a few repetitions, synchronised.
+KernelClock, for kernels of microseconds to milliseconds. On CUDA: events, warm-up, the median of many, cold L2; a
+short kernel goes into a CUDA graph over rotated buffers, because a launch may cost more than the kernel. On a CPU: a
+monotonic clock. RunClock, for whole runs of seconds (an engine over a trace): a few repetitions, synchronised.
 
-Invariant: a case is timed one way for all its rungs, so that a comparison compares code and not methods. The exception says
-so: a rung that a graph cannot capture is marked 'with launch'.
+Invariant: a case is timed one way for all its rungs, so that a comparison compares code and not methods. The
+exception says so: a rung that a graph cannot capture is marked 'with launch'.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Clock(Protocol):
     def probe(self, run: Callable[[Any], Any], state: Any, device: str) -> float:
         """A rough time in seconds from a few calls."""
 
-    def time(self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, short: bool, touched: float) -> Timing:
+    def time(
+        self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, short: bool, touched: float
+    ) -> Timing:
         """Measure. `short`: some rung of this case runs under 50 us. `touched`: bytes that a call reads and writes."""
 
 
@@ -73,7 +75,9 @@ class KernelClock:
             return wall(lambda: run(state), device)
         return min(_events([lambda: run(state)] * 3))
 
-    def time(self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, short: bool, touched: float) -> Timing:
+    def time(
+        self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, short: bool, touched: float
+    ) -> Timing:
         if torch.device(device).type != "cuda":
             state = make_state(0)
             run(state)
@@ -127,7 +131,9 @@ class RunClock:
     def probe(self, run: Callable[[Any], Any], state: Any, device: str) -> float:
         return wall(lambda: run(state), device)
 
-    def time(self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, short: bool, touched: float) -> Timing:
+    def time(
+        self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, short: bool, touched: float
+    ) -> Timing:
         state = make_state(0)
         first = wall(lambda: run(state), device)
         if first > self.budget:

@@ -1,7 +1,8 @@
 """How an answer is judged: relative error against a float64 reference, or equality of token ids.
 
-Error is ||out - ref|| / ||ref||, one tolerance a dtype, all in TOLERANCE. A NaN anywhere is an error of infinity.
-At benchmark sizes a whole float64 reference would cost more than the benchmark: 256 seeded random rows of it are compared.
+Error is ||out - ref|| / ||ref||, one tolerance a dtype, all in TOLERANCE. A NaN anywhere is an error of infinity. At
+benchmark sizes a whole float64 reference would cost more than the benchmark: 256 seeded random rows of it are
+compared.
 """
 
 from __future__ import annotations
@@ -62,9 +63,17 @@ class Close:
             flat = flat[rows]
         ref = reference(rows)
         if flat.shape != ref.shape:
-            return Verdict(float("inf"), TOLERANCE[dtype], f"the output has rows {list(flat.shape)}, the reference {list(ref.shape)}")
+            return Verdict(
+                float("inf"),
+                TOLERANCE[dtype],
+                f"the output has rows {list(flat.shape)}, the reference {list(ref.shape)}",
+            )
         error = relative_error(flat, ref)
-        return Verdict(error, TOLERANCE[dtype], "" if error <= TOLERANCE[dtype] else f"relative error {error:.1e} exceeds {TOLERANCE[dtype]:.0e}")
+        return Verdict(
+            error,
+            TOLERANCE[dtype],
+            "" if error <= TOLERANCE[dtype] else f"relative error {error:.1e} exceeds {TOLERANCE[dtype]:.0e}",
+        )
 
 
 @dataclass(frozen=True)

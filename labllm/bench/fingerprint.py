@@ -1,7 +1,8 @@
 """What a figure depends on: the rung's own source and the versions around it.
 
-The hash ignores comments, docstrings and layout, so that a better sentence does not make a record old. It is computed from
-the text with these cut out and white space removed, never from a syntax dump, whose form changes with each Python.
+The hash ignores comments, docstrings and layout, so that a better sentence does not make a record old. It is computed
+from the text with these cut out and white space removed, never from a syntax dump, whose form changes with each
+Python.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ def normalised(source: str) -> str:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and node.body:
             first = node.body[0]
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            if (
+                isinstance(first, ast.Expr)
+                and isinstance(first.value, ast.Constant)
+                and isinstance(first.value.value, str)
+            ):
                 cut.append(((first.lineno, 0), (first.end_lineno or first.lineno, len(source))))
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:

@@ -1,10 +1,11 @@
 """A ladder: an ordered list of rungs that solve one workload, each removing a cost that the rung below it still pays.
 
-A rung is declared once, beside its code; it is then tested, timed, charted, recorded and made interactive by `measure` and
-`ui.explore` without another line. Peers (what a production library gives on the same inputs) come last.
+A rung is declared once, beside its code; it is then tested, timed, charted, recorded and made interactive by
+`measure` and `ui.explore` without another line. Peers (what a production library gives on the same inputs) come last.
 
 Invariant: every rung answers the same question. An exact rung is compared with the reference; a lossy one states
-`own_reference`, float64 on its own quantised or sparse operands, and its distance to the exact answer becomes a metric.
+`own_reference`, float64 on its own quantised or sparse operands, and its distance to the exact answer becomes a
+metric.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from typing import Any
 from labllm.bench.clock import Clock, KernelClock
 from labllm.bench.compare import Close, Comparison
 from labllm.roofline import Cost
+
+
+class CannotRun(RuntimeError):
+    """Raised by a rung that finds out only when called that it has no kernel here: recorded, not a failure."""
 
 
 def _as_is(inputs: Any) -> Any:

@@ -1,7 +1,7 @@
 """The ladders that measure the machine itself: memory bandwidth, the host link, matrix multiplication.
 
-They are ladders like any other, so the ceilings are checked, recorded and charted like any other. `bench.ceilings` takes
-the best rung of each as the roof of this machine.
+They are ladders like any other, so the ceilings are checked, recorded and charted like any other. `bench.ceilings`
+takes the best rung of each as the roof of this machine.
 """
 
 from __future__ import annotations
@@ -107,7 +107,13 @@ STREAM = Ladder(
     cost=lambda w: Cost(0, (2 if w.pattern == "copy" else 1) * w.mebibytes * MEGA),
     reference=_stream_reference,
     rungs=(
-        Rung("triton", _stream_triton, _with_target, about="one load (and store) an element, nothing else", needs=("triton",)),
+        Rung(
+            "triton",
+            _stream_triton,
+            _with_target,
+            about="one load (and store) an element, nothing else",
+            needs=("triton",),
+        ),
         Rung("torch", _stream_torch, _with_target, peer=True),
     ),
     sizes={
@@ -142,8 +148,22 @@ TRANSFER = Ladder(
     cost=lambda w: Cost(0, w.mebibytes * MEGA),
     reference=lambda inputs, rows: (inputs[0] if rows is None else inputs[0][rows.to(inputs[0].device)]).double(),
     rungs=(
-        Rung("pageable", lambda i: i[0].to(i[1], copy=True), about="the driver stages it through its own buffer", needs=("cuda",)),
-        Rung("pinned", lambda so: so[1].copy_(so[0], non_blocking=True), prepare=_pinned, about="the copy engine reads it in place", needs=("cuda",)),
+        Rung(
+            "pageable",
+            lambda i: i[0].to(i[1], copy=True),
+            about="the driver stages it through its own buffer",
+            needs=("cuda",),
+        ),
+        Rung(
+            "pinned",
+            lambda so: so[1].copy_(so[0], non_blocking=True),
+            prepare=_pinned,
+            about="the copy engine reads it in place",
+            needs=("cuda",),
+        ),
     ),
-    sizes={"small": (Transfer(64),), "full": tuple(Transfer(s, d) for d in ("host to device", "device to host") for s in (1, 4, 16, 64, 256))},
-)  # fmt: skip
+    sizes={
+        "small": (Transfer(64),),
+        "full": tuple(Transfer(s, d) for d in ("host to device", "device to host") for s in (1, 4, 16, 64, 256)),
+    },
+)

@@ -1,8 +1,8 @@
-"""The one path from a ladder to records: run every rung, check its answer, then time it, weigh it and place it on the roof.
+"""The one path from a ladder to records: run every rung, check its answer, time it and place it on the roof.
 
-Nothing is timed before its answer was right. A rung that cannot run here, needs more memory than there is, answers wrongly or
-raises becomes a record that says so, and the others go on. Records are yielded one by one, so that a caller can draw partial
-results and stop between rungs.
+Nothing is timed before its answer was right. A rung that cannot run here, needs more memory than there is, answers
+wrongly or raises becomes a record that says so, and the others go on. Records are yielded one by one, so that a
+caller can draw partial results and stop between rungs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 
 from labllm.bench.clock import SHORT, Timing
 from labllm.bench.fingerprint import source_hash, versions
-from labllm.bench.ladder import Ladder, Rung
+from labllm.bench.ladder import CannotRun, Ladder, Rung
 from labllm.bench.memory import peak_bytes
 from labllm.bench.poison import Poisoned
 from labllm.bench.record import Host, Metric, Record, Spread, Work
@@ -43,9 +43,17 @@ class _Trial:
     probe: float | None
 
 
-def measure(ladder: Ladder, workload: Any, *, device: str | None = None, seed: int = 0, roof: Roof | None = None,
-            memory_limit: float | None = None, stop: Callable[[], bool] = lambda: False) -> Iterator[Record]:  # fmt: skip
-    """Yield a Record for each rung of `ladder` on `workload`: first those that cannot be timed, then the timed ones.
+def measure(
+    ladder: Ladder,
+    workload: Any,
+    *,
+    device: str | None = None,
+    seed: int = 0,
+    roof: Roof | None = None,
+    memory_limit: float | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Iterator[Record]:
+    """Yield a Record for each rung of `ladder` on `workload`: those that cannot be timed first, then the others.
 
     roof          the ceilings measured in this process (`bench.ceilings`); without it no share of the ceiling is recorded
     memory_limit  bytes of device memory to stay under, besides what is free
@@ -92,6 +100,8 @@ class _Case:
         try:
             with torch.inference_mode():
                 return self._check(rung)
+        except CannotRun as error:
+            return self._record(rung, "cannot run here", str(error))
         except (torch.OutOfMemoryError, MemoryError) as error:
             return self._record(rung, "out of memory", str(error).split("\n")[0])
         except Exception as error:  # a rung is anybody's code: whatever it raises becomes its record
@@ -166,36 +176,52 @@ class _Case:
 
     def _placed(self, trial: _Trial, timing: Timing) -> Record:
         spread = Spread.of(timing.samples)
-        cost, flags = self.ladder.cost(self.workload), []
-        spec = this_machine(self.device).spec
+        cost, machine = self.ladder.cost(self.workload), this_machine(self.device)
         shares: dict[str, float] = {}
-        for name, roof in (("of_datasheet", Roof.of_spec(spec) if spec else None), ("of_ceiling", self.roof)):
+        flags: list[str] = []
+        datasheet = Roof.of_spec(machine.spec) if machine.spec else None
+        for name, roof in (("of_datasheet", datasheet), ("of_ceiling", self.roof)):
             floor = roof.seconds(cost, self.dtype) if roof else None
-            if floor is not None:
+            if roof and floor is not None:
                 shares[name] = floor / spread.median
                 if shares[name] > 1:
-                    flags.append(f"above the {roof.source} ceiling, so the ceiling was wrong")
+                    flags.append(_above(roof, cost, machine.cache))
         metrics = dict(trial.metrics)
         if self.ladder.metrics:
             further = self.ladder.metrics(self.workload, trial.out, spread.median)
             metrics |= {name: Metric(value=value, unit=unit) for name, (value, unit) in further.items()}
-        return self._record(trial.rung, "ok", time=spread, method=timing.method, metrics=metrics, flags=tuple(flags), **shares, **trial.facts)
+        facts = shares | trial.facts | {"flags": tuple(flags), "metrics": metrics}
+        return self._record(trial.rung, "ok", time=spread, method=timing.method, **facts)
 
     def _record(self, rung: Rung, status: str, reason: str = "", **facts: Any) -> Record:
         cost = self.ladder.cost(self.workload)
         moved = rung.moved(self.workload) if rung.moved else cost
         machine = this_machine(self.device)
         return Record(
-            ladder=self.ladder.name, rung=rung.name, peer=rung.peer, workload=as_dict(self.workload), status=status, reason=reason,
-            compulsory=Work(flops=cost.flops, bytes=cost.bytes), moved=Work(flops=moved.flops, bytes=moved.bytes),
+            ladder=self.ladder.name,
+            rung=rung.name,
+            peer=rung.peer,
+            workload=as_dict(self.workload),
+            status=status,
+            reason=reason,
+            compulsory=Work(flops=cost.flops, bytes=cost.bytes),
+            moved=Work(flops=moved.flops, bytes=moved.bytes),
             host=Host(name=machine.name, kind=machine.kind, versions=versions(), shared=_shared(self.device)),
-            date=datetime.now(UTC).date().isoformat(), source=source_hash(rung.code), **facts,
-        )  # fmt: skip
+            date=datetime.now(UTC).date().isoformat(),
+            source=source_hash(rung.code),
+            **facts,
+        )
 
     def _sweep(self) -> None:
         if self.device != "cpu":
             gc.collect()
             torch.cuda.empty_cache()
+
+
+def _above(roof: Roof, cost: Cost, cache: int) -> str:
+    if cost.bytes < cache:
+        return f"above the {roof.source} memory roof: its data may have stayed in the cache"
+    return f"above the {roof.source} roof, so that ceiling was wrong"
 
 
 def _finite(facts: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Peak memory of one call, in bytes above what was held before it.
 
-On CUDA the allocator keeps the figure. On a CPU there is none, so a dispatch mode follows every storage that torch operators
-return, from birth to death. Workspace inside an operator does not show there; on CUDA it does.
+On CUDA the allocator keeps the figure. On a CPU there is none, so a dispatch mode follows every storage that torch
+operators return, from birth to death. Workspace inside an operator does not show there; on CUDA it does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Poisoned outputs: memory that a rung allocates without writing it holds NaN, so a row left out shows as an error.
 
-A rung that writes only part of `torch.empty` may pass by luck, because the allocator hands back the last run's answer.
-Inside `with Poisoned():` every uninitialised tensor starts as NaN (floats) or a huge value (integers).
+A rung that writes only part of `torch.empty` may pass by luck, because the allocator hands back the last run's
+answer. Inside `with Poisoned():` every uninitialised tensor starts as NaN (floats) or a huge value (integers).
 """
 
 from __future__ import annotations
@@ -11,8 +11,14 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-_UNINITIALISED = ("aten::empty", "aten::empty_strided", "aten::empty_like", "aten::new_empty", "aten::new_empty_strided",
-                  "aten::empty_permuted")  # fmt: skip
+_UNINITIALISED = (
+    "aten::empty",
+    "aten::empty_strided",
+    "aten::empty_like",
+    "aten::empty_permuted",
+    "aten::new_empty",
+    "aten::new_empty_strided",
+)
 
 
 class Poisoned(TorchDispatchMode):

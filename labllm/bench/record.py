@@ -1,7 +1,7 @@
 """A record: everything that one measured figure needs to be trusted later, as JSON.
 
-Fields hold seconds, bytes, FLOPs and shares (1.0 = 100 %). `compulsory` is what the workload must cost, `moved` what the rung
-really pays. A failed measurement is a record too: its `status` says how and its `reason` says why.
+Fields hold seconds, bytes, FLOPs and shares (1.0 = 100 %). `compulsory` is what the workload must cost, `moved` what
+the rung really pays. A failed measurement is a record too: its `status` says how and its `reason` says why.
 """
 
 from __future__ import annotations
@@ -33,7 +33,12 @@ class Spread(_Frozen):
         """Summarise at least one sample."""
         ordered = sorted(samples)
         last = len(ordered) - 1
-        return cls(median=statistics.median(ordered), p10=ordered[round(0.1 * last)], p90=ordered[round(0.9 * last)], samples=len(ordered))
+        return cls(
+            median=statistics.median(ordered),
+            p10=ordered[round(0.1 * last)],
+            p90=ordered[round(0.9 * last)],
+            samples=len(ordered),
+        )
 
 
 class Work(_Frozen):

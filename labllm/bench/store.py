@@ -1,7 +1,8 @@
 """Where records live: the package ships some, a learner's own lie in `$LABLLM_HOME/records` and overlay them.
 
-One JSON file a ladder and machine, `LADDER.MACHINE.json`. A file that is broken or of a newer schema is reported by name and
-the others still load. Saving merges: a newer record replaces the one with the same key, written to a new file and renamed.
+One JSON file a ladder and machine, `LADDER.MACHINE.json`. A file that is broken or of a newer schema is reported by
+name and the others still load. Saving merges: a newer record replaces the one with the same key, written to a new
+file and renamed.
 """
 
 from __future__ import annotations
@@ -32,10 +33,14 @@ def read(path: Path) -> list[Record]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise BrokenRecord(f"{path} is not a readable JSON file ({error}); delete it or restore it from a copy") from error
+        raise BrokenRecord(
+            f"{path} is not a readable JSON file ({error}); delete it or restore it from a copy"
+        ) from error
     version = content.get("schema_version") if isinstance(content, dict) else None
     if isinstance(version, int) and version > SCHEMA:
-        raise BrokenRecord(f"{path} has schema {version} but this labllm reads up to {SCHEMA}; upgrade labllm to use it")
+        raise BrokenRecord(
+            f"{path} has schema {version} but this labllm reads up to {SCHEMA}; upgrade labllm to use it"
+        )
     try:
         return list(RecordFile.model_validate(content).records)
     except ValidationError as error:
@@ -71,14 +76,17 @@ def save(records: Iterable[Record], folder: Path | None = None) -> list[Path]:
     for path, fresh in groups.items():
         merged = {r.key: r for r in (read(path) if path.exists() else [])} | {r.key: r for r in fresh}
         part = path.with_suffix(".part")
-        part.write_text(RecordFile(records=tuple(merged.values())).model_dump_json(indent=1, exclude_defaults=False) + "\n", encoding="utf-8")
+        part.write_text(
+            RecordFile(records=tuple(merged.values())).model_dump_json(indent=1, exclude_defaults=False) + "\n",
+            encoding="utf-8",
+        )
         os.replace(part, path)
     return list(groups)
 
 
 def stale(records: Iterable[Record], ladders: Iterable[Ladder]) -> list[Record]:
     """Records whose rung has changed since, or is gone: they are drawn hatched as 'older code'."""
+    ladders = list(ladders)
     now = {(ladder.name, rung.name): source_hash(rung.code) for ladder in ladders for rung in ladder.rungs}
-    names = {name for name, _ in now}
+    names = {ladder.name for ladder in ladders}
     return [r for r in records if r.ladder in names and now.get((r.ladder, r.rung)) != r.source]
-

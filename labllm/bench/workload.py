@@ -49,10 +49,15 @@ def axes(workload: type) -> list[Axis]:
     if not dataclasses.is_dataclass(workload):
         raise TypeError(f"a workload is a frozen dataclass, got {workload!r}")
     return [
-        Axis(f.name, f.default, tuple(f.metadata.get("choices", (f.default,))), f.metadata.get("unit", ""),
-             f.metadata.get("label") or f.name.replace("_", " "))
+        Axis(
+            f.name,
+            f.default,
+            tuple(f.metadata.get("choices", (f.default,))),
+            f.metadata.get("unit", ""),
+            f.metadata.get("label") or f.name.replace("_", " "),
+        )
         for f in dataclasses.fields(workload)
-    ]  # fmt: skip
+    ]
 
 
 def as_dict(workload: Any) -> dict[str, Any]:
@@ -62,8 +67,12 @@ def as_dict(workload: Any) -> dict[str, Any]:
 
 def label(workload: Any, but: tuple[str, ...] = ()) -> str:
     """One line that names a workload: 'batch 4, context 1024, float16' (numbers with names, words alone)."""
-    parts = [str(v) if isinstance(v, str) else f"{a.label} {v:,}".replace(",", " ")
-             for a in axes(type(workload)) if a.name not in but for v in [getattr(workload, a.name)]]  # fmt: skip
+    parts = [
+        str(v) if isinstance(v, str) else f"{a.label} {v:,}".replace(",", " ")
+        for a in axes(type(workload))
+        if a.name not in but
+        for v in [getattr(workload, a.name)]
+    ]
     return ", ".join(parts)
 
 

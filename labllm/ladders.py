@@ -1,0 +1,28 @@
+"""Every ladder of the project by name, imported when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from labllm.bench import Ladder
+
+LADDERS = {
+    "bandwidth": "labllm.bench.ladders:STREAM",
+    "gemm": "labllm.bench.ladders:GEMM",
+    "host-link": "labllm.bench.ladders:TRANSFER",
+    "decode-attention": "labllm.attention.ladder:DECODE",
+    "prefill-attention": "labllm.attention.ladder:PREFILL",
+}
+
+
+def ladder(name: str) -> Ladder:
+    """The ladder called `name`; ValueError lists the known ones."""
+    if name not in LADDERS:
+        raise ValueError(f"there is no ladder {name!r}; known are {', '.join(LADDERS)}")
+    module, attribute = LADDERS[name].split(":")
+    return getattr(import_module(module), attribute)
+
+
+def ladders() -> list[Ladder]:
+    """All ladders."""
+    return [ladder(name) for name in LADDERS]
