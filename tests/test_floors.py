@@ -24,6 +24,7 @@ FLOORS = (  # the ground first; rooms of one floor do not know each other
     ("models",),
     ("serving",),
     ("planner",),
+    ("ladders",),
     ("labs", "notebooks", "workbook"),
     ("cli",),
     ("__main__",),
