@@ -17,9 +17,7 @@ from labllm.cache.step import Step
 class Attend(Protocol):
     """Grouped-query attention of a packed batch: query head h reads key/value head h // (Hq // Hkv)."""
 
-    def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, layer: int, step: Step, window: int | None = None
-    ) -> Tensor:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, layer: int, step: Step, window: int | None = None) -> Tensor:
         """q [T, Hq, D], k and v [T, Hkv, D] of the step's new tokens -> [T, Hq, D], scaled by D**-0.5.
 
         Causal, aligned bottom right: query i of Tq sees keys up to Tk - Tq + i, and with a window only the last

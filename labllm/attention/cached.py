@@ -26,9 +26,7 @@ class CachedAttention:
         self._rows: list[int] = []
         self._plans: dict[int | None, list[Run]] = {}
 
-    def __call__(
-        self, q: Tensor, k: Tensor, v: Tensor, layer: int, step: Step, window: int | None = None
-    ) -> Tensor:
+    def __call__(self, q: Tensor, k: Tensor, v: Tensor, layer: int, step: Step, window: int | None = None) -> Tensor:
         """q [T, Hq, D], k and v [T, Hkv, D] -> [T, Hq, D]; k and v are stored first.
 
         Raises ValueError when the step's table is not one block a sequence, or does not fit the cache.

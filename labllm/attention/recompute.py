@@ -19,7 +19,7 @@ def recompute(q: Tensor, k: Tensor, v: Tensor, layer: int, step: Step, window: i
     Raises ValueError when the step counts on cached keys.
     """
     if any(seq_len > query_len for query_len, seq_len in step.lengths):
-        raise ValueError("Recompute keeps no keys between steps, so each step must bring whole sequences: query_len == seq_len.")
+        raise ValueError("Recompute keeps no keys, so each step must bring whole sequences: query_len == seq_len.")
     out = q.new_empty(q.shape) if len(runs := plan(step, window)) > 1 else None
     for run in runs:
         batch = run.sequences.stop - run.sequences.start

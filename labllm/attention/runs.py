@@ -46,16 +46,12 @@ def plan(step: Step, window: int | None = None) -> list[Run]:
         seq_lens = [seq_len for _, seq_len in group]
         end_sequence, end_token = sequence + len(seq_lens), token + len(seq_lens) * query_len
         if query_len:
-            runs.append(
-                _run(step, slice(sequence, end_sequence), slice(token, end_token), query_len, seq_lens, window)
-            )
+            runs.append(_run(step, slice(sequence, end_sequence), slice(token, end_token), query_len, seq_lens, window))
         sequence, token = end_sequence, end_token
     return runs
 
 
-def _run(
-    step: Step, sequences: slice, tokens: slice, query_len: int, seq_lens: list[int], window: int | None
-) -> Run:
+def _run(step: Step, sequences: slice, tokens: slice, query_len: int, seq_lens: list[int], window: int | None) -> Run:
     shortest, longest = min(seq_lens), max(seq_lens)
     first_key = 0 if window is None else max(0, shortest - query_len - window + 1)
     windowed = window is not None and longest - first_key > window

@@ -40,11 +40,11 @@ class ContiguousCache:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        sizes = dict(
-            num_layers=num_layers, num_seqs=num_seqs, max_len=max_len, num_kv_heads=num_kv_heads, head_dim=head_dim
-        )
-        if any(size < 1 for size in sizes.values()):
-            raise ValueError(f"A contiguous cache needs every size to be at least 1; got {sizes}.")
+        if min(num_layers, num_seqs, max_len, num_kv_heads, head_dim) < 1:
+            raise ValueError(
+                "A contiguous cache needs every size to be at least 1; got layers, seqs, max_len, KV heads, "
+                f"head_dim = {num_layers}, {num_seqs}, {max_len}, {num_kv_heads}, {head_dim}."
+            )
         self.num_layers, self.num_seqs, self.max_len = num_layers, num_seqs, max_len
         self.num_slots = num_seqs * max_len
         self.pool = torch.zeros(num_layers, 2, self.num_slots + 1, num_kv_heads, head_dim, dtype=dtype, device=device)
@@ -78,7 +78,7 @@ class ContiguousCache:
             raise ValueError(f"The cache has layers 0 to {self.num_layers - 1}; got layer {layer}.")
         expected = (slot_mapping.shape[0], *self.pool.shape[-2:])
         if k.shape != expected or v.shape != expected:
-            raise ValueError(f"k and v must be [T, Hkv, D] = {list(expected)}; got {list(k.shape)} and {list(v.shape)}.")
+            raise ValueError(f"k, v must be [T, Hkv, D] = {list(expected)}; got {list(k.shape)}, {list(v.shape)}.")
         if k.dtype != self.pool.dtype or v.dtype != self.pool.dtype:
             raise ValueError(f"The cache holds {self.pool.dtype}; got k in {k.dtype} and v in {v.dtype}.")
         if slot_mapping.device.type == "cpu" and slot_mapping.numel():

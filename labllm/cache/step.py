@@ -88,14 +88,17 @@ class Step:
                 f"got {len(num_cached)}, {len(num_new)} and {len(rows)}."
             )
         if min(num_new) < 1 or min(num_cached) < 0:
-            raise ValueError(f"Each sequence needs num_new >= 1 and num_cached >= 0; got {list(num_cached)}, {list(num_new)}.")
+            raise ValueError(
+                f"A sequence needs num_new >= 1 and num_cached >= 0; got {list(num_new)}, {list(num_cached)}."
+            )
         if len(set(rows)) != len(rows) or min(rows) < 0:
             raise ValueError(f"Each sequence needs a cache row of its own, numbered from 0; got rows {list(rows)}.")
         lengths = tuple((new, cached + new) for cached, new in zip(num_cached, num_new, strict=True))
         max_seq_len = max(total for _, total in lengths)
         if max_seq_len > max_len:
-            raise ValueError(f"A sequence grows to {max_seq_len} tokens but a row of the cache holds max_len = {max_len}.")
-        slots = [s for r, (new, n) in zip(rows, lengths, strict=True) for s in range(r * max_len + n - new, r * max_len + n)]
+            raise ValueError(f"A sequence grows to {max_seq_len} tokens but a cache row holds max_len = {max_len}.")
+        ends = [row * max_len + total for row, (_, total) in zip(rows, lengths, strict=True)]
+        slots = [slot for end, new in zip(ends, num_new, strict=True) for slot in range(end - new, end)]
         return cls._packed(slots, [[row] for row in rows], lengths, device)
 
     @classmethod

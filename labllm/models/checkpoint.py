@@ -8,9 +8,10 @@ weights are refused: unpickling runs code from the file.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -29,19 +30,21 @@ class Checkpoint:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.file_of: dict[str, Path] = {}
         for path, expected in _files(self.folder).items():
-            with _open(path, "cpu") as file:
+            with _open(path) as file:
                 for name in file.keys():  # noqa: SIM118 (a safetensors handle is no dict)
                     self.shapes[name] = tuple(file.get_slice(name).get_shape())
                     self.file_of[name] = path
                 if missing := expected - self.shapes.keys():
                     raise CheckpointError(f"{path} lacks the tensor {min(missing)} that {INDEX} says it holds.")
 
-    def tensors(self, names: set[str], device: str) -> Iterator[tuple[str, Tensor]]:
-        """The named tensors, one at a time, on `device`, each file opened once."""
+    def tensors(
+        self, names: Collection[str], device: torch.device | str, dtype: torch.dtype
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The named tensors, one at a time, each in memory of its own (a file may change after it was read)."""
         for path in sorted({self.file_of[name] for name in names}):
-            with _open(path, device) as file:
+            with _open(path) as file:
                 for name in sorted(name for name in names if self.file_of[name] == path):
-                    yield name, file.get_tensor(name)
+                    yield name, file.get_tensor(name).to(device, dtype, copy=True)
 
 
 def _files(folder: Path) -> dict[Path, set[str]]:
@@ -53,23 +56,23 @@ def _files(folder: Path) -> dict[Path, set[str]]:
             for name, file in weight_map.items():
                 files.setdefault(folder / Path(file).name, set()).add(name)
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise CheckpointError(f"{folder / INDEX} is no index: it needs a 'weight_map' of tensor name to file.") from None
+            raise CheckpointError(f"{folder / INDEX} is no index: it needs a 'weight_map' of tensor to file.") from None
         if absent := sorted(path.name for path in files if not path.exists()):
-            raise CheckpointError(f"{folder} lacks the shard {absent[0]} that {INDEX} names ({len(absent)} missing in all).")
+            raise CheckpointError(f"{folder} lacks the shard {absent[0]} of {INDEX} ({len(absent)} missing in all).")
         return files
     if (folder / SINGLE).exists():
         return {folder / SINGLE: set()}
-    if pickled := sorted(path.name for path in folder.glob("*.bin")) + sorted(path.name for path in folder.glob("*.pt*")):
+    if pickled := sorted(path for path in folder.glob("*") if path.suffix in (".bin", ".pt", ".pth")):
         raise CheckpointError(
-            f"{folder / pickled[0]} is pickled, and unpickling can run any code; convert it to {SINGLE}, the only supported form."
+            f"{pickled[0]} is pickled, and unpickling can run any code; convert it to {SINGLE}, the only form read."
         )
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is not a folder; give the folder that holds config.json and {SINGLE}.")
     raise CheckpointError(f"{folder} holds neither {SINGLE} nor {INDEX}; only safetensors checkpoints are supported.")
 
 
-def _open(path: Path, device: str) -> safe_open:
+def _open(path: Path) -> safe_open:
     try:
-        return safe_open(path, framework="pt", device=device)
+        return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is not a readable safetensors file ({error}); download or write it again.") from None
+        raise CheckpointError(f"{path} is not a readable safetensors file ({error}); fetch it again.") from None

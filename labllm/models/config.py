@@ -73,7 +73,7 @@ class ModelConfig:
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> ModelConfig:
-        """Read the dict of a config.json as transformers 4 or 5 writes it. Raises ValueError for what is not supported."""
+        """Read a config.json of transformers 4 or 5. Raises ValueError for what is not supported."""
         kind = _supported(raw)
         heads = _size(raw, "num_attention_heads")
         hidden = _size(raw, "hidden_size")
@@ -141,11 +141,11 @@ def _supported(raw: Mapping[str, Any]) -> str:
         raise ValueError(f"model_type {kind!r} is not supported; supported are {', '.join(SUPPORTED)}.")
     named = raw.get("architectures") or [SUPPORTED[kind]]
     if SUPPORTED[kind] not in named:
-        raise ValueError(f"the architecture {named[0]} is not supported; supported are {', '.join(SUPPORTED.values())}.")
+        raise ValueError(f"architecture {named[0]} is not supported; supported are {', '.join(SUPPORTED.values())}.")
     if (activation := raw.get("hidden_act", "silu")) not in ("silu", "swish"):
         raise ValueError(f"hidden_act {activation!r} is not supported; the MLP is SwiGLU, so it must be 'silu'.")
     if raw.get("quantization_config"):
-        raise ValueError("the weights are quantised (quantization_config); supported are float32, float16 and bfloat16.")
+        raise ValueError("weights are quantised (quantization_config); supported are float32, float16, bfloat16.")
     return kind
 
 

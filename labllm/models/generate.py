@@ -60,7 +60,7 @@ def stream_cached(model: Llama, prompts: Prompts, max_new_tokens: int) -> Iterat
 
 def stream_recompute(model: Llama, prompts: Prompts, max_new_tokens: int) -> Iterator[Tensor]:
     """As `stream_cached`, without a cache."""
-    lens = _lengths(model, prompts, max_new_tokens)
+    _lengths(model, prompts, max_new_tokens)
     model = model.with_attend(recompute)
     rows = [torch.tensor(prompt, device=model.device) for prompt in prompts]
     for _ in range(max_new_tokens):

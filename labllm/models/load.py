@@ -8,6 +8,7 @@ ones, so a speed experiment at 8 B parameters needs no download.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -22,7 +23,8 @@ from labllm.models.llama import Llama
 from labllm.models.rope import rope_table
 
 _DERIVED = re.compile(r"\.rotary_emb\.inv_freq$")  # old checkpoints store what RoPE computes
-_LAYER = re.compile(r"^model\.layers\.(\d+)\.")
+
+Shapes = dict[str, tuple[int, ...]]
 
 
 def load(
@@ -43,14 +45,10 @@ def load(
     except ValueError as error:
         raise CheckpointError(str(error)) from None
     checkpoint = Checkpoint(folder)
+    wanted = _shapes(config, layers)
+    _compare(checkpoint, config, wanted, _shapes(config))
     model = _on_meta(config, device, attend, linear, layers)
-    for name, tensor in checkpoint.tensors(_match(model, checkpoint), str(torch.device(device))):
-        module, leaf = _place(model, name)
-        if hasattr(module, "load_tensor"):
-            module.load_tensor(leaf, tensor.to(dtype))
-        else:
-            _set(module, leaf, torch.empty(tensor.shape, dtype=dtype, device=device).copy_(tensor))
-    return model.eval()
+    return _fill(model, checkpoint.tensors(wanted.keys(), device, dtype))
 
 
 def from_config(
@@ -63,17 +61,16 @@ def from_config(
     layers: range | None = None,
 ) -> Llama:
     """A model with random weights made on `device`: matrices N(0, 0.02), norms one, biases zero; for inference."""
-    model = _on_meta(config, device, attend, linear, layers)
     generator = torch.Generator(device=device).manual_seed(seed)
-    for name, parameter in list(model.named_parameters()):
-        module, leaf = _place(model, name)
-        value = torch.empty(parameter.shape, dtype=dtype, device=device)
-        if parameter.dim() > 1:
-            value.normal_(0, 0.02, generator=generator)
-        else:
-            value.fill_(1.0 if leaf == "weight" else 0.0)
-        _set(module, leaf, value)
-    return model.eval()
+
+    def random(name: str, shape: tuple[int, ...]) -> Tensor:
+        value = torch.empty(shape, dtype=dtype, device=device)
+        if len(shape) > 1:
+            return value.normal_(0, 0.02, generator=generator)
+        return value.fill_(0.0 if name.endswith(".bias") else 1.0)
+
+    model = _on_meta(config, device, attend, linear, layers)
+    return _fill(model, ((name, random(name, shape)) for name, shape in _shapes(config, layers).items()))
 
 
 def _on_meta(
@@ -85,47 +82,41 @@ def _on_meta(
     return model
 
 
-def _match(model: Llama, checkpoint: Checkpoint) -> set[str]:
-    """Names to load, after checking that model and checkpoint agree in names and shapes."""
-    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict(keep_vars=True).items()}
-    custom = {name for name, module in model.named_modules() if hasattr(module, "load_tensor")}
+def _shapes(config: ModelConfig, layers: range | None = None) -> Shapes:
+    """Names and shapes of a checkpoint of this config, whatever a factory makes of them."""
+    with torch.device("meta"):
+        return {name: tuple(tensor.shape) for name, tensor in Llama(config, layers=layers).state_dict().items()}
+
+
+def _fill(model: Llama, tensors: Iterable[tuple[str, Tensor]]) -> Llama:
+    for name, tensor in tensors:
+        path, _, leaf = name.rpartition(".")
+        module = model.get_submodule(path)
+        if hasattr(module, "load_tensor"):
+            module.load_tensor(leaf, tensor)
+        else:
+            setattr(module, leaf, nn.Parameter(tensor, requires_grad=False))
+    return model.eval()
+
+
+def _compare(checkpoint: Checkpoint, config: ModelConfig, wanted: Shapes, whole: Shapes) -> None:
+    """Raise CheckpointError unless the checkpoint holds the wanted tensors and none that no stage of the model has."""
     stored = {name for name in checkpoint.shapes if not _DERIVED.search(name)}
-    if model.config.tie_word_embeddings:
+    if config.tie_word_embeddings:
         stored.discard("lm_head.weight")
-    names = {name for name in stored if name in wanted or name.rpartition(".")[0] in custom}
-    plain = {name for name in wanted if name.rpartition(".")[0] not in custom}
-    if missing := sorted(plain - names) + sorted(name + ".weight" for name in custom if name + ".weight" not in names):
+    if missing := sorted(wanted.keys() - stored):
         raise CheckpointError(
-            f"{checkpoint.folder} lacks the tensor {missing[0]} of a {model.config.model_type} model "
+            f"{checkpoint.folder} lacks the tensor {missing[0]} of a {config.model_type} model "
             f"({len(missing)} missing in all)."
         )
-    if unexpected := sorted(name for name in stored - names if not _elsewhere(name, model)):
+    if unexpected := sorted(stored - whole.keys()):
         raise CheckpointError(
-            f"{checkpoint.file_of[unexpected[0]]} holds the tensor {unexpected[0]}, which a {model.config.model_type} "
+            f"{checkpoint.file_of[unexpected[0]]} holds the tensor {unexpected[0]}, which a {config.model_type} "
             f"model with this config.json does not have ({len(unexpected)} unexpected in all)."
         )
-    for name in sorted(names & plain):
-        if checkpoint.shapes[name] != wanted[name]:
+    for name, shape in wanted.items():
+        if checkpoint.shapes[name] != shape:
             raise CheckpointError(
                 f"{checkpoint.file_of[name]} holds {name} with shape {list(checkpoint.shapes[name])}; "
-                f"config.json asks for {list(wanted[name])}."
+                f"config.json asks for {list(shape)}."
             )
-    return names
-
-
-def _elsewhere(name: str, model: Llama) -> bool:
-    """Whether another pipeline stage holds this tensor."""
-    if found := _LAYER.match(name):
-        index = int(found[1])
-        return index < model.config.num_hidden_layers and index not in model.layers
-    whole = len(model.layers) == model.config.num_hidden_layers
-    return not whole and name in ("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight")
-
-
-def _place(model: Llama, name: str) -> tuple[nn.Module, str]:
-    path, _, leaf = name.rpartition(".")
-    return model.get_submodule(path), leaf
-
-
-def _set(module: nn.Module, leaf: str, value: Tensor) -> None:
-    setattr(module, leaf, nn.Parameter(value, requires_grad=False))

@@ -38,11 +38,11 @@ class RopeConfig:
 
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> RopeConfig:
-        """Read `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling`; ValueError for other rope types."""
+        """Read `rope_parameters` (transformers 5) or `rope_theta` and `rope_scaling`. Raises ValueError."""
         params = {**(raw.get("rope_scaling") or {}), **(raw.get("rope_parameters") or {})}
         kind = params.get("rope_type", params.get("type", "default"))
         if kind not in ("default", "llama3") or any(isinstance(value, Mapping) for value in params.values()):
-            raise ValueError(f"rope type {kind!r} with {params} is not supported; supported are 'default' and 'llama3'.")
+            raise ValueError(f"rope type {kind!r} ({params}) is not supported; supported are 'default' and 'llama3'.")
         share = params.get("partial_rotary_factor", raw.get("partial_rotary_factor", 1.0))
         if share != 1.0:
             raise ValueError(f"partial_rotary_factor {share} is not supported; the whole head is rotated.")

@@ -1,4 +1,4 @@
-"""Write a model as a Hugging Face checkpoint folder: config.json and model.safetensors, readable by transformers too."""
+"""Write a model as a Hugging Face checkpoint folder, config.json and model.safetensors, that transformers reads too."""
 
 from __future__ import annotations
 

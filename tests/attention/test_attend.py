@@ -46,7 +46,9 @@ def attend_plainly(q: Tensor, keys: list[Tensor], values: list[Tensor], step: St
     return out
 
 
-def filled(step: Step, num_cached: list[int], rows: list[int], kv_heads: int, dim: int) -> tuple[ContiguousCache, list, list]:
+def filled(
+    step: Step, num_cached: list[int], rows: list[int], kv_heads: int, dim: int
+) -> tuple[ContiguousCache, list, list]:
     """A cache of two layers, layer 1 holding each sequence's history; and those histories with the new tokens."""
     cache = ContiguousCache(2, 6, MAX_LEN, kv_heads, dim, torch.float64)
     cache.pool.normal_()  # stale values of earlier sequences lie everywhere

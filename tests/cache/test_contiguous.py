@@ -44,8 +44,10 @@ def test_bytes_count_key_value_heads() -> None:
     assert kv_bytes(32, 8, 128) == 128 * 1024
     assert kv_bytes(32, 8, 128, num_tokens=4096, dtype=torch.float32) == 2**30
     cache = small()
-    assert cache.nbytes == kv_bytes(2, 2, 5, 12, torch.float32) == sum(
-        view.nbytes for layer in (0, 1) for view in (cache.k(layer), cache.v(layer))
+    assert (
+        cache.nbytes
+        == kv_bytes(2, 2, 5, 12, torch.float32)
+        == sum(view.nbytes for layer in (0, 1) for view in (cache.k(layer), cache.v(layer)))
     )
 
 

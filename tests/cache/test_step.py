@@ -53,13 +53,13 @@ def test_a_step_is_frozen() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (dict(num_cached=[], num_new=[], max_len=4), "at least one sequence"),
-        (dict(num_cached=[0, 0], num_new=[1], max_len=4), "got 2, 1 and 1"),
-        (dict(num_cached=[0], num_new=[0], max_len=4), "num_new >= 1"),
-        (dict(num_cached=[-1], num_new=[1], max_len=4), "num_cached >= 0"),
-        (dict(num_cached=[4], num_new=[1], max_len=4), "grows to 5 tokens"),
-        (dict(num_cached=[0, 0], num_new=[1, 1], max_len=4, rows=[1, 1]), "row of its own"),
-        (dict(num_cached=[0], num_new=[1], max_len=4, rows=[-1]), "numbered from 0"),
+        ({"num_cached": [], "num_new": [], "max_len": 4}, "at least one sequence"),
+        ({"num_cached": [0, 0], "num_new": [1], "max_len": 4}, "got 2, 1 and 1"),
+        ({"num_cached": [0], "num_new": [0], "max_len": 4}, "num_new >= 1"),
+        ({"num_cached": [-1], "num_new": [1], "max_len": 4}, "num_cached >= 0"),
+        ({"num_cached": [4], "num_new": [1], "max_len": 4}, "grows to 5 tokens"),
+        ({"num_cached": [0, 0], "num_new": [1, 1], "max_len": 4, "rows": [1, 1]}, "row of its own"),
+        ({"num_cached": [0], "num_new": [1], "max_len": 4, "rows": [-1]}, "numbered from 0"),
     ],
 )
 def test_bad_batches_are_refused(arguments: dict, said: str) -> None:

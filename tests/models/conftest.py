@@ -21,37 +21,45 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-SIZES = dict(
-    vocab_size=97,
-    hidden_size=48,
-    intermediate_size=64,
-    num_hidden_layers=3,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    max_position_embeddings=512,
-    initializer_range=0.2,  # large enough that attention is far from uniform
-)
-LLAMA3 = dict(
-    rope_type="llama3",
-    rope_theta=5000.0,
-    factor=8.0,
-    low_freq_factor=1.0,
-    high_freq_factor=4.0,
-    original_max_position_embeddings=64,
-)
+SIZES = {
+    "vocab_size": 97,
+    "hidden_size": 48,
+    "intermediate_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.2,  # large enough that attention is far from uniform
+}
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 5000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
 FAMILIES = {
-    "llama": (LlamaForCausalLM, LlamaConfig, dict(head_dim=8)),
-    "llama-3": (LlamaForCausalLM, LlamaConfig, dict(rope_parameters=LLAMA3, tie_word_embeddings=True)),
-    "llama-biased": (LlamaForCausalLM, LlamaConfig, dict(attention_bias=True, mlp_bias=True, num_key_value_heads=4)),
-    "mistral": (MistralForCausalLM, MistralConfig, dict(sliding_window=50, num_key_value_heads=1)),
-    "mistral-unwindowed": (MistralForCausalLM, MistralConfig, dict(sliding_window=None)),
-    "qwen2": (Qwen2ForCausalLM, Qwen2Config, dict(tie_word_embeddings=True)),
+    "llama": (LlamaForCausalLM, LlamaConfig, {"head_dim": 8}),
+    "llama-3": (LlamaForCausalLM, LlamaConfig, {"rope_parameters": LLAMA3, "tie_word_embeddings": True}),
+    "llama-biased": (
+        LlamaForCausalLM,
+        LlamaConfig,
+        {"attention_bias": True, "mlp_bias": True, "num_key_value_heads": 4},
+    ),
+    "mistral": (MistralForCausalLM, MistralConfig, {"sliding_window": 50, "num_key_value_heads": 1}),
+    "mistral-unwindowed": (MistralForCausalLM, MistralConfig, {"sliding_window": None}),
+    "qwen2": (Qwen2ForCausalLM, Qwen2Config, {"tie_word_embeddings": True}),
     "qwen2-windowed": (
         Qwen2ForCausalLM,
         Qwen2Config,
-        dict(use_sliding_window=True, sliding_window=20, max_window_layers=1),
+        {"use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1},
     ),
-    "qwen3": (Qwen3ForCausalLM, Qwen3Config, dict(head_dim=16, rope_parameters=dict(rope_theta=1e6, rope_type="default"))),
+    "qwen3": (
+        Qwen3ForCausalLM,
+        Qwen3Config,
+        {"head_dim": 16, "rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}},
+    ),
 }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from labllm.attention.cached import CachedAttention
 from labllm.cache.step import Step
-from labllm.models.generate import new_cache
+from labllm.models.generate import generate_cached, new_cache
 from labllm.models.llama import Llama
 from labllm.models.load import load
 
@@ -65,11 +65,14 @@ def test_packed_batch_continuation_and_decode_over_a_left_over_cache(family: Any
 
 
 def test_equal_decodes_follow_transformers_greedy_ids(family: Any, ids_of: Callable) -> None:
-    from labllm.models.generate import generate_cached
-
     prompts = torch.stack(ids_of(60, 60))
     theirs = family.reference.generate(
-        prompts, max_new_tokens=6, do_sample=False, eos_token_id=None, pad_token_id=0, attention_mask=torch.ones_like(prompts)
+        prompts,
+        max_new_tokens=6,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+        attention_mask=torch.ones_like(prompts),
     )
     assert generate_cached(load(family.folder), prompts.tolist(), 6) == theirs[:, 60:].tolist()
 

@@ -44,6 +44,8 @@ def read_tokenizer(folder: Path | str) -> Tokenizer:
     try:
         return Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"{path} does not exist; a checkpoint folder needs the fast tokenizer's tokenizer.json.") from None
+        raise ValueError(
+            f"{path} does not exist; a checkpoint folder needs the fast tokenizer's tokenizer.json."
+        ) from None
     except Exception as error:  # tokenizers raises bare Exception for any unreadable file
         raise ValueError(f"{path} is not a tokenizer.json ({error}).") from None
