@@ -91,3 +91,12 @@ def test_bad_prompts_are_refused(generate: Callable) -> None:
         generate(tiny(), [[1, 31]], 2)
     with pytest.raises(ValueError, match="64 positions"):
         generate(tiny(), [[1] * 60], 5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("lengths", [(6, 6), (1, 70, 8)])
+def test_a_gpu_generates_what_a_cpu_does(family: Any, ids_of: Callable, lengths: tuple[int, ...]) -> None:
+    prompts = [ids.tolist() for ids in ids_of(*lengths)]
+    ours = load(family.folder, "cuda", torch.float64)
+    expected = generate_cached(load(family.folder, dtype=torch.float64), prompts, 7)
+    assert generate_cached(ours, prompts, 7) == generate_recompute(ours, prompts, 7) == expected

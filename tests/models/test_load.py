@@ -16,7 +16,8 @@ from transformers import AutoModelForCausalLM
 
 from labllm.attention.recompute import recompute
 from labllm.cache.step import Step
-from labllm.models.checkpoint import CheckpointError
+from labllm.models import load as load_module
+from labllm.models.checkpoint import Checkpoint, CheckpointError
 from labllm.models.config import ModelConfig
 from labllm.models.load import from_config, load
 from labllm.models.save import save
@@ -182,6 +183,36 @@ def test_stages_pass_the_hidden_state_on(family: Any, ids_of: Callable) -> None:
         save(stages[0], Path("unused"))
     with pytest.raises(ValueError, match="layers 0 to 2"):
         load(family.folder, layers=range(2, 4))
+
+
+def test_tensors_go_one_by_one_from_the_file_to_their_place(family: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    models, seen = [], {}
+    build, read = load_module._on_meta, Checkpoint.tensors
+
+    def building(*arguments: Any) -> Any:
+        models.append(build(*arguments))
+        return models[-1]
+
+    def reading(*arguments: Any) -> Any:
+        for name, tensor in read(*arguments):
+            assert sum(not p.is_meta for p in models[0].parameters()) == len(seen)
+            seen[name] = tensor.data_ptr()
+            yield name, tensor
+
+    monkeypatch.setattr(load_module, "_on_meta", building)
+    monkeypatch.setattr(Checkpoint, "tensors", reading)
+    model = load(family.sharded)
+    assert seen == {name: parameter.data_ptr() for name, parameter in model.named_parameters()}
+
+
+def test_a_loaded_model_does_not_change_with_its_file(broken: Path) -> None:
+    model = load(broken)
+    before = model.model.norm.weight.clone()
+    path = broken / "model.safetensors"
+    with path.open("r+b") as file:
+        file.seek(-path.stat().st_size // 2, 2)
+        file.write(bytes(path.stat().st_size // 2))
+    assert torch.equal(model.model.norm.weight, before) and model.forward_dense(torch.arange(3)[None]).isfinite().all()
 
 
 class Halves(nn.Module):
