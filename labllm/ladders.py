@@ -12,6 +12,8 @@ LADDERS = {
     "host-link": "labllm.bench.ladders:TRANSFER",
     "decode-attention": "labllm.attention.ladder:DECODE",
     "prefill-attention": "labllm.attention.ladder:PREFILL",
+    "layer-parts": "labllm.models.parts:PARTS",
+    "generation": "labllm.models.ladder:GENERATION",
 }
 
 

@@ -55,7 +55,7 @@ def measure(
 ) -> Iterator[Record]:
     """Yield a Record for each rung of `ladder` on `workload`: those that cannot be timed first, then the others.
 
-    roof          the ceilings measured in this process (`bench.ceilings`); without it no share of the ceiling is recorded
+    roof          the ceilings measured in this process (`bench.ceilings`), for the share of the ceiling
     memory_limit  bytes of device memory to stay under, besides what is free
     stop          asked between rungs; once it says True the rest is recorded as cancelled
     """

@@ -7,7 +7,6 @@ Each is what the model's published config.json says. Only sizes matter to speed 
 from __future__ import annotations
 
 from labllm.models.config import ModelConfig
-from labllm.models.pico.shape import PICO
 from labllm.models.rope import Llama3Scaling, RopeConfig
 
 

@@ -1,0 +1,44 @@
+"""Formulas of weights and work against the model itself and torch's own FLOP counter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from labllm.cache.step import Step
+from labllm.models.count import flops_per_token, kv_bytes_per_token, parameters
+from labllm.models.generate import new_cache
+from labllm.models.llama import Llama
+from labllm.models.pico.shape import PICO
+from labllm.models.shapes import SHAPES
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_parameters_are_those_of_the_model(name: str) -> None:
+    with torch.device("meta"):
+        model = Llama(SHAPES[name])
+    assert parameters(SHAPES[name]).total == sum(p.numel() for p in model.parameters())
+
+
+def test_flops_a_token_are_what_the_counter_counts() -> None:
+    model = Llama(PICO)
+    with FlopCounterMode(display=False) as counter, torch.inference_mode():
+        model(torch.tensor([1]), Step.uncached([1], "cpu"))
+    linears = counter.get_total_flops() - sum(
+        n for op, n in counter.get_flop_counts()["Global"].items() if "attention" in str(op)
+    )
+    assert linears == flops_per_token(PICO, 0)
+
+
+def test_a_token_of_context_takes_what_the_cache_takes() -> None:
+    cache = new_cache(Llama(PICO), num_seqs=2, max_len=100)
+    spare_slot = cache.pool.nbytes // (cache.num_slots + 1)
+    assert kv_bytes_per_token(PICO, torch.float32) == spare_slot
+
+
+def test_two_flops_a_parameter_is_close_for_large_models() -> None:
+    config = SHAPES["Llama-3.1-70B"]
+    weights = parameters(config)
+    assert flops_per_token(config) == pytest.approx(2 * weights.total, rel=0.02)
+    assert flops_per_token(config, 131072) > 2 * flops_per_token(config)
