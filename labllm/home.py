@@ -1,8 +1,8 @@
 """Where things live: a learner's own data, and the checkout that the labs come from.
 
 `home()` holds records measured on this machine, progress and predictions. It lies outside the repository, so that
-pulling a newer version never touches it: `$LABLLM_HOME` where it is set, otherwise the platform's folder for user data.
-`checkout()` is the repository that this package runs from; labs, like `kernels/`, are there and not in a wheel.
+pulling a newer version never touches it: `$LABLLM_HOME` where it is set, otherwise the platform's folder for user
+data. `checkout()` is the repository that this package runs from; labs, like `kernels/`, are there and not in a wheel.
 """
 
 from __future__ import annotations

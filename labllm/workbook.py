@@ -1,8 +1,8 @@
 """A learner's copies of the labs: `work/`, which git ignores, holds what they change; `notebooks/` stays as it came.
 
-`start()` copies each lab once and never overwrites one. `reset("02")` puts a fresh copy in place and keeps the old one
-beside it under another name, so that no answer is ever lost. A small file in `work/` remembers which version each copy
-was made from, so that `start()` can say which labs have changed since.
+`start()` copies each lab once and never overwrites one. `reset("02")` puts a fresh copy in place and keeps the old
+one beside it under another name, so that no answer is ever lost. A small file in `work/` remembers which version each
+copy was made from, so that `start()` can say which labs have changed since.
 """
 
 from __future__ import annotations
