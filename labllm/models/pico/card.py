@@ -101,7 +101,8 @@ version has another text and other figures.
 
 ## Data
 Python files only: the standard library of CPython {corpus["python"]} ({sizes["standard library"]:,} tokens, visited \
-{record["corpus"]["weights"]["standard library"]} times an epoch), its tests ({sizes["tests of the standard library"]:,} tokens) and installed packages \
+{record["corpus"]["weights"]["standard library"]} times an epoch), \
+its tests ({sizes["tests of the standard library"]:,} tokens) and installed packages \
 ({sizes["packages"]:,} tokens). The evaluation modules are left out, and so is every file that shares more than a \
 fifth of its 13-token shingles with them; exact and near copies are in once. No source text \
 ships with the model. Licences:
