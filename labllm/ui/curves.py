@@ -1,0 +1,207 @@
+"""Curves: a quantity over one field of the workload, one line a rung and machine, with the limit that the roof sets.
+
+Full marks and lines are this machine, hollow ones are recorded elsewhere, dashed ones come from older code. Bars
+reach from p10 to p90. A point that could not be measured is a cross in the strip above the axes, with the reason in
+words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from labllm.bench import Ladder, Record
+from labllm.ui.labels import Label, margin, right_of
+from labllm.ui.series import Series, elsewhere, say
+from labllm.ui.sheet import Limit, Point, Sheet
+from labllm.ui.style import FONT, INK, MUTED, PAPER, POINT, engineering, field_axis, name_axes, page, value_axis
+
+ROW = 14 * POINT
+REACH = 3.0  # a limit far from every point may stretch the axis by this factor and no more
+EMPTY = "Nothing is measured at these settings yet: press Run."
+
+
+def chart(
+    ladder: Ladder,
+    records: Iterable[Record],
+    x: str,
+    y: str = "time",
+    *,
+    wanted: Mapping[str, Any] | None = None,
+    baseline: str | None = None,
+    here: str | None = None,
+) -> Figure:
+    """Draw quantity `y` of `records` over field `x`.
+
+    wanted    the setting that was asked for; the caption says where a machine's records differ from it
+    baseline  the rung that a speed-up is against (default: the ladder's first)
+    here      this machine's name (default: as `bench` records it)
+
+    Raises ValueError for an unknown field, quantity or baseline, and where one machine's records mix settings.
+    """
+    sheet = Sheet.of(ladder, records, x, y, wanted, baseline, here)
+    texts = (sheet.ladder.title, sheet.subtitle, sheet.caption)
+    names = _names(sheet)
+    rows = [Label(0, 0, f"{sheet.name(s)}: {word}", s.look.color) for s, word, _ in sheet.gaps]
+    strip = ROW * len(rows) + (4 * POINT if rows else 0)
+    fig, ax = page(*texts, strip=strip, right=max(0.3, margin(page("")[0], [*names, *rows])))
+    if not sheet.places:
+        return _empty(fig, ax)
+    _scales(ax, sheet)
+    for limit in sheet.limits:
+        ax.plot(*zip(*sorted(limit.at.items()), strict=True), linestyle=":", color=MUTED, linewidth=1.4)
+    if sheet.y.name == "speedup":
+        ax.axhline(1, color=MUTED, linewidth=1)
+    for s, points in sheet.lines:
+        _line(ax, s, points, sheet.x.numeric)
+    name_axes(ax, sheet.x.title, sheet.y.title + (f" (1x = {sheet.base})" if sheet.y.name == "speedup" else ""))
+    right_of(ax, names)
+    _strip(ax, sheet, rows)
+    return fig
+
+
+def conclusion(
+    ladder: Ladder,
+    records: Iterable[Record],
+    x: str,
+    y: str = "time",
+    *,
+    wanted: Mapping[str, Any] | None = None,
+    baseline: str | None = None,
+    here: str | None = None,
+) -> str:
+    """What the curves say, in one sentence: best and worst rung at the largest common point, and where it turns."""
+    sheet = Sheet.of(ladder, records, x, y, wanted, baseline, here)
+    lines = [(s, {p.x: p.y for p in points}) for s, points in sheet.lines]
+    if not lines:
+        return EMPTY
+    first = next((s for s, _ in lines if s.here), lines[0][0])
+    mine = {s.rung: values for s, values in lines if s.host == first.host}
+    common = [v for v in sheet.places if sum(v in values for values in mine.values()) > 1]
+    place = "on this machine" if first.here else f"on {first.machine}"
+    if differs := elsewhere([first], x, wanted):
+        place += f" (recorded at {say(differs, ladder)})"
+    if not common:
+        return _alone(sheet, mine, place)
+    limit = next((limit for limit in sheet.limits if limit.machine == first.machine), None)
+    return _compared(sheet, mine, min(common), max(common), place, limit)
+
+
+def _alone(sheet: Sheet, mine: Mapping[str, Mapping[Any, float]], place: str) -> str:
+    rung, values = next(iter(mine.items()))
+    q, first, last = sheet.y, min(values), max(values)
+    start, end = (f"{engineering(values[v], q.unit)} at {_at(sheet, v)}" for v in (first, last))
+    return f"{rung} {q.verb} {end} {place}." if first == last else f"{rung} {q.verb} {start} and {end} {place}."
+
+
+def _compared(
+    sheet: Sheet, mine: Mapping[str, Mapping[Any, float]], first: Any, last: Any, place: str, limit: Limit | None
+) -> str:
+    q = sheet.y
+    ranked = sorted(((values[last], rung) for rung, values in mine.items() if last in values), reverse=not q.falls)
+    (best, winner), (worst, loser) = ranked[0], ranked[-1]
+    text = f"At {_at(sheet, last)} {place}, {winner} "
+    if q.name == "speedup":
+        text += f"is {engineering(best, 'x')} as fast as {sheet.base}"
+    else:
+        ratio = max(best, worst) / min(best, worst) if min(best, worst) > 0 else 1.0
+        text += f"{q.verb} {engineering(best, q.unit)} and {loser} {engineering(worst, q.unit)}"
+        text += f", a factor of {engineering(ratio, 'x')[:-1]}" if ratio > 1.05 else ", which is as good as equal"
+        bound = limit.at.get(sheet.places[last]) if limit else None
+        if limit and bound:
+            share = bound / best if q.falls else best / bound
+            text += f"; {winner} reaches {engineering(share, '%')} of the {limit.source} limit"
+    early = [mine[rung].get(first) for rung in (winner, loser)]
+    if None not in early and early[0] != early[1] and (early[0] > early[1]) == q.falls:
+        text += f"; at {_at(sheet, first)} it is the other way round"
+    return text + "."
+
+
+def _at(sheet: Sheet, value: Any) -> str:
+    return say({sheet.x.name: value}, sheet.ladder)
+
+
+def _names(sheet: Sheet) -> list[Label]:
+    names = [
+        Label(points[-1].place, points[-1].y, " · ".join([sheet.name(s), *s.remarks]), s.look.color)
+        for s, points in sheet.lines
+    ]
+    for limit in sheet.limits:
+        of = f" · {limit.machine}" if sheet.many else ""
+        names.append(Label(max(limit.at), limit.at[max(limit.at)], f"limit{of} ({limit.source})"))
+    return names
+
+
+def _scales(ax: Axes, sheet: Sheet) -> None:
+    if sheet.x.numeric:
+        field_axis(ax, list(sheet.places.values()))
+    else:
+        ax.set_xlim(-0.5, len(sheet.places) - 0.5)
+        ax.set_xticks(range(len(sheet.places)), [str(v) for v in sheet.places])
+    values = [v for _, points in sheet.lines for p in points for v in (p.y, p.low, p.high)]
+    if not values:
+        ax.set_yticks([])
+        return
+    low, high = min(values) / REACH, max(values) * REACH
+    values += [min(max(v, low), high) for limit in sheet.limits for v in limit.at.values()]
+    wide = sheet.y.name in ("bandwidth", "rate") and max(values) > 30 * min(values)
+    value_axis(ax, values, sheet.y.unit, sheet.y.log or wide)
+
+
+def _line(ax: Axes, s: Series, points: list[Point], joined: bool) -> None:
+    ys = [p.y for p in points]
+    bars = [[max(0.0, p.y - p.low) for p in points], [max(0.0, p.high - p.y) for p in points]]
+    ax.errorbar(
+        [p.place for p in points],
+        ys,
+        yerr=bars,
+        color=s.look.color,
+        marker=s.look.marker,
+        markersize=6,
+        capsize=2.5,
+        elinewidth=1,
+        markerfacecolor=s.look.color if s.here else PAPER,
+        linestyle=("--" if s.old else "-") if joined else "none",
+        linewidth=1.8 if s.here else 1.3,
+        label=f"{s.rung} · {s.machine}",
+        zorder=3 if s.here else 2.5,
+    )
+
+
+def _strip(ax: Axes, sheet: Sheet, rows: list[Label]) -> None:
+    height = ax.figure.get_figheight() * ax.get_position().height
+    for number, ((s, _, places), row) in enumerate(zip(sheet.gaps, rows, strict=True)):
+        level = 1 + (ROW * (len(rows) - number) - 3 * POINT) / height
+        ax.plot(
+            places,
+            [level] * len(places),
+            transform=ax.get_xaxis_transform(),
+            linestyle="none",
+            marker="x",
+            markersize=6,
+            markeredgewidth=1.8,
+            color=s.look.color,
+            clip_on=False,
+            label=row.text,
+        )
+        ax.annotate(
+            "\n".join(row.lines),
+            (1, level),
+            xycoords="axes fraction",
+            xytext=(20, 0),
+            textcoords="offset points",
+            fontsize=FONT,
+            color=INK,
+            va="center",
+            annotation_clip=False,
+        )
+
+
+def _empty(fig: Figure, ax: Axes) -> Figure:
+    ax.text(0.5, 0.5, EMPTY, transform=ax.transAxes, ha="center", va="center", fontsize=FONT, color=MUTED)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    return fig

@@ -1,0 +1,166 @@
+"""Explore a ladder: its workload's fields as sliders, its rungs and machines as check boxes, and Run.
+
+Before Run it shows what is recorded: by this machine earlier and by others. Moving a control redraws from records
+at once; Run measures the ticked rungs over the field `x` here and adds each point as it comes. What is measured is
+kept in `$LABLLM_HOME`, so the next session shows it again. Invariant: it starts nothing by itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from labllm.bench import Ladder, Record, axes, ceilings, load, measure, save
+from labllm.hardware import default_device
+from labllm.ui import curves, sizes, table
+from labllm.ui.controls import checks, choice, slider
+from labllm.ui.job import Job
+from labllm.ui.panel import Panel, View
+from labllm.ui.quantity import QUANTITIES
+from labllm.ui.series import at_setting, field, here_name, say, short_name
+
+HERE = "this machine"
+TITLES = {q.name: q.title for q in QUANTITIES.values()}
+
+
+def explore(
+    ladder: Ladder,
+    x: str = "context",
+    y: str = "time",
+    *,
+    rungs: Sequence[str] | None = None,
+    machines: Sequence[str] | None = None,
+    fixed: Mapping[str, Any] | None = None,
+    baseline: str | None = None,
+    size: str = "small",
+    device: str | None = None,
+    records: Iterable[Record] | None = None,
+) -> Panel:
+    """A Panel for `ladder` over the field `x`, showing quantity `y` first.
+
+    rungs     ticked at first (default: all); machines likewise ('this machine', or names as records have them)
+    fixed     fields held at a value, without a control
+    baseline  the rung that speed-ups are against (default: the first)
+    size      how much a Run may ask of the machine: 'fast', 'small' or 'full' (`ui.sizes`)
+    records   what to start from (default: all that `bench.load` finds)
+
+    Raises ValueError for an unknown field, quantity, rung, machine or size.
+    """
+    field(ladder, x)
+    device = device or default_device()
+    known = load(ladder.name) if records is None else list(records)
+    return _Explorer(ladder, x, dict(fixed or {}), baseline, device, size, {r.key: r for r in known}).panel(
+        y, rungs, machines
+    )
+
+
+@dataclasses.dataclass
+class _Explorer:
+    """The state behind the panel: what is recorded, by key."""
+
+    ladder: Ladder
+    x: str
+    fixed: dict[str, Any]
+    baseline: str | None
+    device: str
+    size: str
+    records: dict[tuple[Any, ...], Record]
+
+    def panel(self, y: str, rungs: Sequence[str] | None, machines: Sequence[str] | None) -> Panel:
+        for name in self.fixed:
+            field(self.ladder, name)
+        sizes.budget(self.device, self.size)
+        metrics = sorted({name for r in self.records.values() for name in r.metrics})
+        quantities = [n for n in (*QUANTITIES, *metrics) if n != "speedup" or len(self.ladder.rungs) > 1]
+        names = [r.name for r in self.ladder.rungs]
+        here = here_name(self.device)
+        hosts = [HERE, *sorted({r.host.name for r in self.records.values()} - {here})]
+        controls = self._fields()
+        controls["quantity"] = choice(*quantities, value=y, label="show", show=lambda n: TITLES.get(n, n))
+        controls["rungs"] = checks(*names, ticked=rungs, label="rungs")
+        controls["machines"] = checks(*hosts, ticked=machines, label="machines")
+        axis = field(self.ladder, self.x)
+        ready = f"Run measures the ticked rungs over {axis.label} on {short_name(here)}"
+        return Panel(self._draw, controls, self._measure, name=f"{self.ladder.name} over {self.x}", ready=ready)
+
+    def _fields(self) -> dict[str, Any]:
+        start = dataclasses.replace(sizes.start(self.ladder, self.device), **self.fixed)
+        controls: dict[str, Any] = {}
+        for axis in axes(self.ladder.workload):
+            value = getattr(start, axis.name)
+            if axis.name in (self.x, *self.fixed):
+                continue
+            if len(axis.choices) < 2:
+                self.fixed[axis.name] = value
+                continue
+            make = slider if axis.numeric else choice
+            controls[axis.name] = make(*axis.choices, value=value, label=axis.title)
+        return controls
+
+    def _setting(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            a.name: self.fixed.get(a.name, values.get(a.name)) for a in axes(self.ladder.workload) if a.name != self.x
+        }
+
+    def _draw(self, quantity: str, rungs: tuple[str, ...], machines: tuple[str, ...], **values: Any) -> View:
+        wanted, here = self._setting(values), here_name(self.device)
+        shown: list[Record] = []
+        for machine in machines:
+            host = here if machine == HERE else machine
+            found, differs = at_setting(self.records.values(), self.x, wanted, host)
+            shown += (
+                [r for r in found if r.rung in rungs or (quantity == "speedup" and r.rung == self.baseline)]
+                if host != here or not differs
+                else []
+            )
+        options = {"wanted": wanted, "baseline": self.baseline, "here": here}
+        sentence = curves.conclusion(self.ladder, shown, self.x, quantity, **options)
+        if shown and HERE in machines and not any(r.host.name == here for r in shown):
+            sentence += f" Nothing is measured on this machine at {say(wanted, self.ladder)} yet: press Run."
+        return View(
+            curves.chart(self.ladder, shown, self.x, quantity, **options),
+            sentence,
+            table.frame(self.ladder, shown, self.x, here),
+        )
+
+    def _measure(self, values: dict[str, Any], job: Job) -> None:
+        ladder = self.ladder.only(*values["rungs"])
+        if not ladder.rungs:
+            raise ValueError("no rung is ticked: tick at least one, then press Run")
+        limit = sizes.budget(self.device, "fast" if job.smallest else self.size)
+        base = dataclasses.replace(self.ladder.workload(), **self._setting(values))
+        steps = sizes.plan(ladder, base, self.x, limit, job.smallest)
+        if not steps:
+            raise ValueError(
+                f"every size is beyond what a lab asks of this machine at {say(self._setting(values), ladder)}: "
+                "choose smaller values, or explore(..., size='full')"
+            )
+        job.say("measuring this machine's limits first ...")
+        roof = None if job.smallest or sizes.fast() else ceilings(self.device)
+        job.expect(sum(len(rungs) for _, rungs in steps))
+        for workload, rungs in steps:
+            at = say({self.x: getattr(workload, self.x)}, ladder)
+            job.say(f"measuring at {at}")
+            fresh = []
+            for record in measure(
+                ladder.only(*rungs),
+                workload,
+                device=self.device,
+                roof=roof,
+                memory_limit=limit.memory,
+                stop=job.stopped,
+            ):
+                if record.status == "cancelled":
+                    continue
+                fresh.append(record)
+                self.records[record.key] = record
+                if record.status in ("failed", "wrong"):
+                    job.problem(
+                        f"{record.rung} {'failed' if record.status == 'failed' else 'gave a wrong answer'}",
+                        f"{record.reason} (at {at})",
+                    )
+                job.result(f"{record.rung} at {at}: {table.state(record).split(':')[0]}")
+            save(fresh)
+            if job.stopped():
+                return

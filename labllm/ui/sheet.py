@@ -1,0 +1,152 @@
+"""What a chart of curves shows, before anything is drawn: points, gaps, limits and words of one ladder over one field.
+
+The picture and the sentence under it are both made from a Sheet, so they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from labllm.bench import Ladder, Record
+from labllm.bench.workload import Axis
+from labllm.ui.quantity import Quantity, quantity
+from labllm.ui.series import Series, field, missing_word, provenance, say, series, setting
+
+
+class Point(NamedTuple):
+    """The field's value, its place on the axis, the quantity, and the quantity's range from p10 to p90."""
+
+    x: Any
+    place: float
+    y: float
+    low: float
+    high: float
+
+
+class Limit(NamedTuple):
+    """What a machine's roof allows at each place; `source` says whose roof: 'measured' or 'datasheet'."""
+
+    machine: str
+    source: str
+    at: dict[float, float]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The records of a ladder over field `x`, as quantity `y`; `base` is the rung that a speed-up is against."""
+
+    ladder: Ladder
+    x: Axis
+    y: Quantity
+    base: str
+    found: tuple[Series, ...]
+    wanted: Mapping[str, Any] | None
+
+    @classmethod
+    def of(
+        cls,
+        ladder: Ladder,
+        records: Iterable[Record],
+        x: str,
+        y: str,
+        wanted: Mapping[str, Any] | None = None,
+        baseline: str | None = None,
+        here: str | None = None,
+    ) -> Sheet:
+        """Raises ValueError for an unknown field, quantity or baseline, and where a machine's records mix settings."""
+        records = list(records)
+        names = [r.name for r in ladder.rungs]
+        base = baseline or names[0]
+        if base not in names:
+            raise ValueError(
+                f"the baseline must be a rung of ladder {ladder.name!r}, got {base!r}; its rungs are {', '.join(names)}"
+            )
+        found = tuple(series(ladder, records, x, here))
+        return cls(ladder, field(ladder, x), quantity(y, records), base, found, wanted)
+
+    @cached_property
+    def places(self) -> dict[Any, float]:
+        """Where each value of the field stands on the axis: itself, or 0, 1, 2 ... where it is a word."""
+        values = list(dict.fromkeys(r.workload[self.x.name] for s in self.found for r in (*s.done, *s.missing)))
+        return {v: float(v) if self.x.numeric else float(i) for i, v in enumerate(values)}
+
+    @property
+    def many(self) -> bool:
+        """True where more than one machine is shown, so that names must say which."""
+        return len({s.host for s in self.found}) > 1
+
+    def value(self, record: Record) -> Any:
+        return record.workload[self.x.name]
+
+    def points(self, s: Series) -> list[Point]:
+        """The measured points of one series, in the order of the field."""
+        found = []
+        for record in s.done:
+            ground = self._baseline(record)
+            y = self.y.value(record, ground)
+            if y is not None:
+                value = self.value(record)
+                found.append(Point(value, self.places[value], y, *(self.y.spread(record, ground) or (y, y))))
+        return found
+
+    @cached_property
+    def lines(self) -> list[tuple[Series, list[Point]]]:
+        """The series that have points, with them."""
+        return [(s, points) for s in self.found if (points := self.points(s))]
+
+    @cached_property
+    def gaps(self) -> list[tuple[Series, str, list[float]]]:
+        """Series, reason and places of what could not be measured; `caption` has rungs that cannot run at all."""
+        gaps = []
+        for s in self.found:
+            grouped: dict[str, list[float]] = {}
+            for record in s.missing:
+                grouped.setdefault(missing_word(record), []).append(self.places[self.value(record)])
+            gaps += [(s, word, places) for word, places in grouped.items() if s not in self._absent]
+        return gaps
+
+    @cached_property
+    def limits(self) -> list[Limit]:
+        """The roof's limit by machine: the measured one where it is known, else the datasheet's."""
+        found: dict[tuple[str, str], dict[float, float]] = {}
+        for s in self.found:
+            for record in s.done:
+                if limit := self.y.limit(record):
+                    found.setdefault((s.machine, limit[1]), {}).setdefault(self.places[self.value(record)], limit[0])
+        measured = {machine for machine, source in found if source == "measured"}
+        return [Limit(m, source, at) for (m, source), at in found.items() if source == "measured" or m not in measured]
+
+    def name(self, s: Series) -> str:
+        """The rung's name, with the machine's where there are several."""
+        return f"{s.rung} · {s.machine}" if self.many else s.rung
+
+    @property
+    def subtitle(self) -> str:
+        """The setting asked for, or the one that the records share."""
+        if self.wanted is None and self.found:
+            s = self.found[0]
+            return say(setting((*s.done, *s.missing)[0], self.x.name), self.ladder)
+        return say({n: v for n, v in (self.wanted or {}).items() if n != self.x.name}, self.ladder)
+
+    @property
+    def caption(self) -> str:
+        """Machines, dates and what is special; rungs that cannot run at all, in words."""
+        lines = [provenance(self.found, self.x.name, self.ladder, self.wanted)]
+        by_machine: dict[str, list[str]] = {}
+        for s in self._absent:
+            by_machine.setdefault(s.machine, []).append(s.rung)
+        lines += [f"{machine}, cannot run: {', '.join(rungs)}" for machine, rungs in by_machine.items()]
+        return "\n".join(filter(None, lines))
+
+    @cached_property
+    def _absent(self) -> list[Series]:
+        return [s for s in self.found if not s.done and {missing_word(r) for r in s.missing} == {"cannot run here"}]
+
+    def _baseline(self, record: Record) -> Record | None:
+        for s in self.found:
+            if s.host == record.host.name and s.rung == self.base:
+                return next((r for r in s.done if self.value(r) == self.value(record)), None)
+        return None
