@@ -24,7 +24,8 @@ from labllm.cache.step import Step
 class Run:
     """B neighbouring sequences with the same query_len; their keys are the positions first_key .. end_key.
 
-    mask   None (all keys visible, or plainly causal), or bool broadcastable to [B, 1, query_len, end_key - first_key]
+    causal as many keys as queries, and the plain triangle between them; then there is no mask
+    mask   None, or bool broadcastable to [B, 1, query_len, end_key - first_key], True where a key is seen
     empty  None, or bool [B]: rows of padding (seq_len 0), whose output is zero
     """
 
@@ -53,17 +54,19 @@ def plan(step: Step, window: int | None = None) -> list[Run]:
 
 def _run(step: Step, sequences: slice, tokens: slice, query_len: int, seq_lens: list[int], window: int | None) -> Run:
     shortest, longest = min(seq_lens), max(seq_lens)
+    end_key = max(longest, 1)  # a run of padding alone still reads one key, which it then ignores
     first_key = 0 if window is None else max(0, shortest - query_len - window + 1)
-    windowed = window is not None and longest - first_key > window
-    square = shortest == longest == query_len
+    ragged, padded, square = shortest < longest, shortest == 0, shortest == longest == query_len
+    windowed = window is not None and end_key - first_key > window
+    causal = square and query_len > 1 and not windowed
     mask = empty = None
-    if windowed or shortest < longest or not longest or (query_len > 1 and not square):
-        lens = step.seq_lens[sequences] if shortest < longest or not longest else step.seq_lens[sequences][:1]
-        mask = visible(lens, query_len, torch.arange(first_key, max(longest, 1), device=lens.device), window)
-    if not shortest:
+    if ragged or padded or windowed or (query_len > 1 and not square):
+        lens = step.seq_lens[sequences] if ragged or padded else step.seq_lens[sequences][:1]
+        mask = visible(lens, query_len, torch.arange(first_key, end_key, device=lens.device), window)
+    if padded:
         empty = step.seq_lens[sequences] == 0
         mask = mask | empty.view(-1, 1, 1, 1)
-    return Run(sequences, tokens, query_len, first_key, max(longest, 1), square and query_len > 1, mask, empty)
+    return Run(sequences, tokens, query_len, first_key, end_key, causal, mask, empty)
 
 
 def visible(seq_lens: Tensor, query_len: int, keys: Tensor, window: int | None) -> Tensor:
@@ -87,9 +90,10 @@ def attend_run(run: Run, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         out = F.scaled_dot_product_attention(queries, k, v, attn_mask=run.mask)
     else:
         queries = q.view(batch, run.query_len, q_heads, dim).transpose(1, 2)
-        causal = run.causal and run.mask is None
         grouped = q_heads != kv_heads
-        out = F.scaled_dot_product_attention(queries, k, v, attn_mask=run.mask, is_causal=causal, enable_gqa=grouped)
+        out = F.scaled_dot_product_attention(
+            queries, k, v, attn_mask=run.mask, is_causal=run.causal, enable_gqa=grouped
+        )
         out = out.transpose(1, 2)
     if run.empty is not None:
         out = out.masked_fill(run.empty.view(-1, 1, 1, 1), 0)

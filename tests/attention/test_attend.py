@@ -111,7 +111,7 @@ def test_padding_gives_zeros_and_writes_nothing(seq_lens: list[int]) -> None:
 def test_decodes_of_any_length_are_one_run() -> None:
     runs = plan(Step.contiguous([12, 5, 0, 0, 8], [1, 1, 6, 6, 4], MAX_LEN))
     assert [(run.query_len, run.sequences) for run in runs] == [(1, slice(0, 2)), (6, slice(2, 4)), (4, slice(4, 5))]
-    assert [run.causal and run.mask is None for run in runs] == [False, True, False]
+    assert [(run.causal, run.mask is None) for run in runs] == [(False, False), (True, True), (False, False)]
 
 
 def test_recompute_is_differentiable() -> None:
