@@ -18,7 +18,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 FROM := $(if $(WHEELS),--no-index --find-links $(abspath $(WHEELS))) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 INSTALLED := .venv/.labllm-installed
-PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) $(PYTEST_ARGS)
+PYTEST := $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: lab test test-full style format install browser wheels clean
 

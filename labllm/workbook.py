@@ -88,7 +88,8 @@ def main() -> None:
     """What `make lab` runs before it opens JupyterLab."""
     started = start()
     if started.made:
-        print(f"Copied {len(started.made)} labs to {WORK}/. Work there: nothing ever overwrites your copies.")
+        names = ", ".join(copy.name[:2] for copy in started.made)
+        print(f"Copied to {WORK}/: {names}. Work there: nothing ever overwrites your copies.")
     for copy in started.outdated:
         command = f"labllm reset {copy.name[:2]}"
         print(f"{copy.name} has changed since you copied it: `{command}` gives you the new one and keeps yours.")
