@@ -14,6 +14,7 @@ LADDERS = {
     "prefill-attention": "labllm.attention.ladder:PREFILL",
     "layer-parts": "labllm.models.parts:PARTS",
     "generation": "labllm.models.ladder:GENERATION",
+    "conversation-turn": "labllm.models.turns:TURNS",
 }
 
 

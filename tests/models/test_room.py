@@ -1,0 +1,43 @@
+"""Room by formula: sequences that fit do fit, and one more does not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from labllm.models.room import Room
+from labllm.models.shapes import SHAPES
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("context", [1, 1000, 32768])
+def test_one_more_would_not_fit(name: str, context: int):
+    room = Room(SHAPES[name], context, 80 * GIB)
+    fits = sum(room.bar(room.num_seqs).values()) <= room.usable
+    assert fits or room.num_seqs == 0
+    assert sum(room.bar(room.num_seqs + 1).values()) > room.usable
+
+
+def test_llama_by_hand():
+    room = Room(SHAPES["Llama-3.1-8B"], 8192, 80 * GIB)
+    assert room.per_sequence == 2 * 32 * 8 * 128 * 2 * 8192 == GIB
+    assert room.weights == 2 * 8_030_261_248
+    assert room.num_seqs == int(72 - room.weights / GIB)
+    assert Room(SHAPES["Llama-2-7B"], 8192, 80 * GIB).per_sequence == 4 * GIB
+
+
+def test_an_eight_bit_cache_takes_half():
+    full, half = (Room(SHAPES["Qwen3-8B"], 512, GIB, kv_dtype=d) for d in (torch.bfloat16, torch.float8_e4m3fn))
+    assert half.per_sequence * 2 == full.per_sequence
+
+
+def test_weights_that_do_not_fit_leave_no_room():
+    assert Room(SHAPES["Llama-3.1-70B"], 1, 80 * GIB).num_seqs == 0
+
+
+@pytest.mark.parametrize("wrong", [(0, GIB), (1, 0)])
+def test_refuses(wrong: tuple[int, int]):
+    with pytest.raises(ValueError, match="Room needs"):
+        Room(SHAPES["Qwen3-8B"], *wrong)
