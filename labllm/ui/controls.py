@@ -1,4 +1,4 @@
-"""Controls for a Panel: sliders over the values that make sense, choices, and groups of check boxes.
+"""Controls for a Panel: sliders over the values that make sense, choices, boxes to write in and to tick.
 
 Each is an ipywidgets widget with a `value`; the Panel gives it its name. All work from the keyboard.
 """
@@ -46,6 +46,13 @@ def choice(*values: Any, value: Any = None, label: str = "", show: Callable[[Any
 def switch(value: bool = False, label: str = "") -> W.Checkbox:
     """One check box."""
     return W.Checkbox(value=value, description=label, indent=False, layout=W.Layout(width="auto"))
+
+
+def text(value: str = "", label: str = "", rows: int = 3) -> W.Textarea:
+    """A box to write in; what is written counts as it is typed."""
+    return W.Textarea(
+        value=value, description=label, rows=rows, style=NAMED, layout=W.Layout(width="98%", max_width="700px")
+    )
 
 
 class Checks(W.HBox):
@@ -101,11 +108,13 @@ def alternatives(control: Any) -> Iterator[Any]:
         yield from (v for _, v in control.options if v != here)
     elif isinstance(here, bool):
         yield not here
+    elif isinstance(here, str):
+        yield f"{here} and more"
     elif hasattr(control, "max"):
         yield control.max if here != control.max else control.min
     else:
         raise TypeError(
-            f"a panel's controls are made by slider, choice, switch or checks, got {type(control).__name__}"
+            f"a panel's controls are made by slider, choice, switch, text or checks, got {type(control).__name__}"
         )
 
 

@@ -7,7 +7,7 @@ words.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -33,16 +33,18 @@ def chart(
     wanted: Mapping[str, Any] | None = None,
     baseline: str | None = None,
     here: str | None = None,
+    rungs: Collection[str] | None = None,
 ) -> Figure:
     """Draw quantity `y` of `records` over field `x`.
 
     wanted    the setting that was asked for; the caption says where a machine's records differ from it
     baseline  the rung that a speed-up is against (default: the ladder's first)
     here      this machine's name (default: as `bench` records it)
+    rungs     the rungs to draw (default: all that have records); the baseline need not be among them
 
     Raises ValueError for an unknown field, quantity or baseline, and where one machine's records mix settings.
     """
-    sheet = Sheet.of(ladder, records, x, y, wanted, baseline, here)
+    sheet = Sheet.of(ladder, records, x, y, wanted, baseline, here, rungs)
     texts = (sheet.ladder.title, sheet.subtitle, sheet.caption)
     names = _names(sheet)
     rows = [Label(0, 0, f"{sheet.name(s)}: {word}", s.look.color) for s, word, _ in sheet.gaps]
@@ -72,9 +74,10 @@ def conclusion(
     wanted: Mapping[str, Any] | None = None,
     baseline: str | None = None,
     here: str | None = None,
+    rungs: Collection[str] | None = None,
 ) -> str:
     """What the curves say, in one sentence: best and worst rung at the largest common point, and where it turns."""
-    sheet = Sheet.of(ladder, records, x, y, wanted, baseline, here)
+    sheet = Sheet.of(ladder, records, x, y, wanted, baseline, here, rungs)
     lines = [(s, {p.x: p.y for p in points}) for s, points in sheet.lines]
     if not lines:
         return EMPTY
@@ -93,8 +96,11 @@ def conclusion(
 def _alone(sheet: Sheet, mine: Mapping[str, Mapping[Any, float]], place: str) -> str:
     rung, values = next(iter(mine.items()))
     q, first, last = sheet.y, min(values), max(values)
-    start, end = (f"{engineering(values[v], q.unit)} at {_at(sheet, v)}" for v in (first, last))
-    return f"{rung} {q.verb} {end} {place}." if first == last else f"{rung} {q.verb} {start} and {end} {place}."
+    against = f" as fast as {sheet.base}" if q.name == "speedup" else ""
+    text = f"{rung} {q.verb} {engineering(values[first], q.unit)}{against} at {_at(sheet, first)}"
+    if last != first:
+        text += f" and {engineering(values[last], q.unit)} at {_at(sheet, last)}"
+    return f"{text} {place}."
 
 
 def _compared(

@@ -71,6 +71,7 @@ class _Explorer:
         for name in self.fixed:
             field(self.ladder, name)
         sizes.budget(self.device, self.size)
+        self.ladder.only(*filter(None, [self.baseline]))
         metrics = sorted({name for r in self.records.values() for name in r.metrics})
         quantities = [n for n in (*QUANTITIES, *metrics) if n != "speedup" or len(self.ladder.rungs) > 1]
         names = [r.name for r in self.ladder.rungs]
@@ -105,24 +106,17 @@ class _Explorer:
 
     def _draw(self, quantity: str, rungs: tuple[str, ...], machines: tuple[str, ...], **values: Any) -> View:
         wanted, here = self._setting(values), here_name(self.device)
-        shown: list[Record] = []
+        found: list[Record] = []
         for machine in machines:
-            host = here if machine == HERE else machine
-            found, differs = at_setting(self.records.values(), self.x, wanted, host)
-            shown += (
-                [r for r in found if r.rung in rungs or (quantity == "speedup" and r.rung == self.baseline)]
-                if host != here or not differs
-                else []
-            )
-        options = {"wanted": wanted, "baseline": self.baseline, "here": here}
-        sentence = curves.conclusion(self.ladder, shown, self.x, quantity, **options)
+            mine, differs = at_setting(self.records.values(), self.x, wanted, here if machine == HERE else machine)
+            found += [] if machine == HERE and differs else mine
+        about = (self.ladder, found, self.x, quantity)
+        options = {"wanted": wanted, "baseline": self.baseline, "here": here, "rungs": rungs}
+        shown = [r for r in found if r.rung in rungs]
+        sentence = curves.conclusion(*about, **options)
         if shown and HERE in machines and not any(r.host.name == here for r in shown):
             sentence += f" Nothing is measured on this machine at {say(wanted, self.ladder)} yet: press Run."
-        return View(
-            curves.chart(self.ladder, shown, self.x, quantity, **options),
-            sentence,
-            table.frame(self.ladder, shown, self.x, here),
-        )
+        return View(curves.chart(*about, **options), sentence, table.frame(self.ladder, shown, self.x, here))
 
     def _measure(self, values: dict[str, Any], job: Job) -> None:
         ladder = self.ladder.only(*values["rungs"])

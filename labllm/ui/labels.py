@@ -81,7 +81,7 @@ def right_of(ax: Axes, labels: Sequence[Label]) -> None:
 
 
 def spread(wanted: Sequence[float], sizes: Sequence[float], room: float) -> list[float]:
-    """Centres as near to `wanted` as fits: neighbours keep half of both sizes apart, inside [0, room] where they fit."""
+    """Centres as near to `wanted` as fits: neighbours keep half of both sizes apart, in [0, room] where they fit."""
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     placed = list(wanted)
     floor = -LINE / 2

@@ -83,7 +83,7 @@ class Panel:
 
     @classmethod
     def of(cls, draw: Draw, *, name: str = "", **controls: Any) -> Panel:
-        """A panel without measurements: `Panel.of(draw, batch=slider(1, 2))`; `draw(batch)` gives a View or such a tuple."""
+        """A panel that measures nothing: `Panel.of(draw, batch=slider(1, 2))`; `draw(batch)` gives a View."""
         return cls(draw, controls, name=name or getattr(draw, "__name__", "panel"))
 
     @property

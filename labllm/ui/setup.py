@@ -39,22 +39,22 @@ class Setup:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         style = "padding:.15em .9em .15em 0;text-align:left;vertical-align:top"
-        body = "".join(
-            f'<tr><th scope="row" style="{style}">{html.escape(name)}</th><td style="{style}">{html.escape(value)}</td></tr>'
-            for name, value in self.rows
-        )
+        body = ""
+        for name, value in self.rows:
+            body += f'<tr><th scope="row" style="{style}">{html.escape(name)}</th>'
+            body += f'<td style="{style}">{html.escape(value)}</td></tr>'
         return {
             "text/html": f'<table style="border-collapse:collapse;color:inherit">{body}</table>',
             "text/plain": str(self),
         }
 
 
-def setup(seed: int = 0) -> Setup:
+def setup(seed: int = 0, device: str | None = None) -> Setup:
     """Seed Python, NumPy and torch; say what this machine is, and what a lab will skip on it and why."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
-    device = default_device()
+    device = device or default_device()
     machine = this_machine(device)
     rows = [
         ("device", f"{machine.name}, {engineering(machine.memory, 'B')} of memory"),

@@ -5,7 +5,7 @@ The picture and the sentence under it are both made from a Sheet, so they cannot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -43,6 +43,7 @@ class Sheet:
     y: Quantity
     base: str
     found: tuple[Series, ...]
+    grounds: Mapping[tuple[str, Any], Record]
     wanted: Mapping[str, Any] | None
 
     @classmethod
@@ -55,6 +56,7 @@ class Sheet:
         wanted: Mapping[str, Any] | None = None,
         baseline: str | None = None,
         here: str | None = None,
+        rungs: Collection[str] | None = None,
     ) -> Sheet:
         """Raises ValueError for an unknown field, quantity or baseline, and where a machine's records mix settings."""
         records = list(records)
@@ -64,8 +66,10 @@ class Sheet:
             raise ValueError(
                 f"the baseline must be a rung of ladder {ladder.name!r}, got {base!r}; its rungs are {', '.join(names)}"
             )
-        found = tuple(series(ladder, records, x, here))
-        return cls(ladder, field(ladder, x), quantity(y, records), base, found, wanted)
+        found = series(ladder, records, x, here)
+        grounds = {(s.host, r.workload[x]): r for s in found if s.rung == base for r in s.done}
+        shown = tuple(s for s in found if rungs is None or s.rung in rungs)
+        return cls(ladder, field(ladder, x), quantity(y, records), base, shown, grounds, wanted)
 
     @cached_property
     def places(self) -> dict[Any, float]:
@@ -85,7 +89,7 @@ class Sheet:
         """The measured points of one series, in the order of the field."""
         found = []
         for record in s.done:
-            ground = self._baseline(record)
+            ground = self.grounds.get((s.host, self.value(record)))
             y = self.y.value(record, ground)
             if y is not None:
                 value = self.value(record)
@@ -144,9 +148,3 @@ class Sheet:
     @cached_property
     def _absent(self) -> list[Series]:
         return [s for s in self.found if not s.done and {missing_word(r) for r in s.missing} == {"cannot run here"}]
-
-    def _baseline(self, record: Record) -> Record | None:
-        for s in self.found:
-            if s.host == record.host.name and s.rung == self.base:
-                return next((r for r in s.done if self.value(r) == self.value(record)), None)
-        return None

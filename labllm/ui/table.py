@@ -71,7 +71,7 @@ def html(table: pd.DataFrame) -> str:
     numeric = [pd.api.types.is_numeric_dtype(table[c]) for c in table.columns]
     head = _row("th", table.columns, numeric)
     body = "".join(_row("td", row, numeric) for row in table.itertuples(index=False))
-    return f'<table class="labllm-table" style="{TABLE}"><thead>{head}</thead><tbody>{body}</tbody></table>'
+    return f'<table style="{TABLE}"><thead>{head}</thead><tbody>{body}</tbody></table>'
 
 
 def _row(tag: str, values: Iterable[Any], numeric: Sequence[bool]) -> str:

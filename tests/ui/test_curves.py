@@ -1,0 +1,155 @@
+"""Curves: what is in the records is in the artists, and what is special is said in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from labllm.ui import curves, style
+from labllm.ui.series import at_setting
+
+HERE, AWAY = "Test CPU, 2 cores", "NVIDIA H200"
+
+
+def words(fig) -> str:
+    return "\n".join(t.get_text() for t in [*fig.texts, *fig.axes[0].texts])
+
+
+def line(fig, label: str):
+    """The errorbar container of that label."""
+    return next(c for c in fig.axes[0].containers if c.get_label().startswith(label))
+
+
+def draw(toy, records, y="time", **options):
+    return curves.chart(toy, records, "size", y, here=HERE, **options)
+
+
+def test_every_time_and_its_spread_is_drawn(toy, records) -> None:
+    fig = draw(toy, records)
+    data, _, (bars,) = line(fig, "sum")
+    assert list(data.get_xdata()) == [16, 64, 256]
+    assert list(data.get_ydata()) == [2e-6, 3e-6, 4e-6]
+    assert bars.get_segments()[0][:, 1] == pytest.approx([0.9 * 2e-6, 1.2 * 2e-6])
+    assert fig.axes[0].get_yscale() == "log"
+    assert {"loop", "sum"} <= set(words(fig).split("\n"))
+
+
+def test_axes_and_ticks_carry_units_and_the_heading_the_setting(toy, records) -> None:
+    fig = draw(toy, records)
+    ax = fig.axes[0]
+    fig.canvas.draw()
+    assert ax.get_xlabel() == "size (numbers)"
+    assert all(t.get_text().endswith("s") for t in ax.get_yticklabels() if t.get_text())
+    assert "rows 2, float32" in words(fig)
+
+
+def test_the_caption_names_machines_and_dates(toy, records, record) -> None:
+    text = words(draw(toy, [*records, record("sum", 64, 1e-7, host=AWAY)]))
+    assert "here: this machine (Test, 2 cores), measured 2026-11-20" in text
+    assert "H200: recorded on NVIDIA H200, 2026-11-20" in text
+    assert "sum · here" in text and "sum · H200" in text
+
+
+def test_recorded_marks_are_hollow_and_own_marks_full(toy, records, record) -> None:
+    fig = draw(toy, [*records, record("sum", 64, 1e-7, host=AWAY)])
+    own, other = line(fig, "sum · here")[0], line(fig, "sum · H200")[0]
+    assert own.get_color() == other.get_color() and own.get_marker() == other.get_marker()
+    assert own.get_markerfacecolor() != style.PAPER and other.get_markerfacecolor() == style.PAPER
+
+
+@pytest.mark.parametrize(
+    ("facts", "word"),
+    [({"old": True}, "older code"), ({"shared": True}, "shared GPU"), ({"method": "virtual clock of the simulator"}, "virtual clock")],
+)  # fmt: skip
+def test_what_makes_a_record_special_is_said(toy, records, record, facts, word) -> None:
+    fig = draw(toy, [*records, *(record("sum", size, 1e-7, host=AWAY, **facts) for size in (16, 64))])
+    assert f"sum · H200 · {word}" in words(fig)
+    assert f"2026-11-20; {word}" in words(fig)
+    dashed = line(fig, "sum · H200")[0].get_linestyle() == "--"
+    assert dashed == (word == "older code")
+
+
+def test_a_point_that_could_not_be_measured_is_a_mark_with_its_word(toy, records, record) -> None:
+    fig = draw(toy, [*records, record("loop", 1024, status="out of memory")])
+    (cross,) = [a for a in fig.axes[0].lines if a.get_marker() == "x"]
+    assert list(cross.get_xdata()) == [1024]
+    assert "loop: out of memory" in words(fig)
+    assert fig.axes[0].get_xlim()[1] > 1024
+
+
+def test_a_rung_that_runs_nowhere_is_named_and_not_crossed(toy, records, record) -> None:
+    gone = [record("sum", size, status="cannot run here") for size in (16, 64)]
+    fig = draw(toy, [r for r in records if r.rung == "loop"] + gone)
+    assert "here, cannot run: sum" in words(fig)
+    assert not [a for a in fig.axes[0].lines if a.get_marker() == "x"]
+
+
+def test_an_interpreted_kernel_is_checked_and_not_timed(toy, records, record) -> None:
+    ran = record("sum", 1024, method="Triton's interpreter: checked, never timed")
+    assert "sum: checked, not timed" in words(draw(toy, [*records, ran]))
+
+
+def test_speed_up_starts_at_zero_and_is_against_the_first_rung(toy, records) -> None:
+    fig = draw(toy, records, "speedup")
+    assert fig.axes[0].get_ylim()[0] == 0
+    assert list(line(fig, "sum")[0].get_ydata()) == pytest.approx([0.5, 4 / 3, 4.0])
+    assert fig.axes[0].get_ylabel() == "speed-up (1x = loop)"
+
+
+@pytest.mark.parametrize(("y", "value"), [("bandwidth", 4 * 2 * 65 / 3e-6), ("rate", 128 / 3e-6)])
+def test_rates_are_of_the_compulsory_work(toy, records, y, value) -> None:
+    assert line(draw(toy, records, y), "sum")[0].get_ydata()[1] == pytest.approx(value)
+
+
+def test_the_limit_of_the_roof_is_drawn_and_named(toy, record) -> None:
+    fig = draw(toy, [record("sum", size, 1e-6, of_ceiling=0.5) for size in (16, 64)])
+    (dotted,) = [a for a in fig.axes[0].lines if a.get_linestyle() == ":"]
+    assert list(dotted.get_ydata()) == pytest.approx([0.5e-6] * 2)
+    assert "limit (measured)" in words(fig)
+
+
+def test_metrics_can_be_drawn(toy, records, record) -> None:
+    with_metric = record("sum", 64, 1e-6, metrics={"waste": {"value": 0.25, "unit": "B"}})
+    assert line(draw(toy, [with_metric], "waste"), "sum")[0].get_ydata() == pytest.approx([0.25])
+    with pytest.raises(ValueError, match="no record has a metric 'joy'"):
+        draw(toy, records, "joy")
+
+
+def test_mixed_settings_and_unknown_fields_are_refused(toy, records, record) -> None:
+    with pytest.raises(ValueError, match="mix settings of rows"):
+        draw(toy, [*records, record("sum", 64, 1e-6, rows=4)])
+    with pytest.raises(ValueError, match="its fields are size, rows, dtype"):
+        curves.chart(toy, records, "length", here=HERE)
+    with pytest.raises(ValueError, match="its rungs are loop, sum"):
+        draw(toy, records, baseline="product")
+
+
+def test_the_nearest_recorded_setting_is_taken_and_said(toy, records, record) -> None:
+    away = [record("sum", size, 1e-7, host=AWAY, rows=rows) for size in (16, 64) for rows in (1, 4)]
+    wanted = {"rows": 1, "dtype": "float16"}
+    found, differs = at_setting(away, "size", wanted, AWAY)
+    assert {r.workload["rows"] for r in found} == {1} and differs == {"dtype": "float32"}
+    text = words(draw(toy, found, wanted=wanted))
+    assert "rows 1, float16" in text and "the nearest recorded setting: float32" in text
+    assert "(recorded at float32)" in curves.conclusion(toy, found, "size", here=HERE, wanted=wanted)
+
+
+def test_the_sentence_names_winner_factor_and_turn(toy, records) -> None:
+    text = curves.conclusion(toy, records, "size", here=HERE)
+    assert text == (
+        "At size 256 on this machine, sum takes 4 µs and loop 16 µs, a factor of 4; at size 16 it is the other way round."
+    )
+    assert "sum is 4x as fast as loop" in curves.conclusion(toy, records, "size", "speedup", here=HERE)
+
+
+def test_the_sentence_of_one_rung_and_of_none(toy, records) -> None:
+    alone = [r for r in records if r.rung == "sum"]
+    assert (
+        curves.conclusion(toy, alone, "size", here=HERE)
+        == "sum takes 2 µs at size 16 and 4 µs at size 256 on this machine."
+    )
+    assert curves.conclusion(toy, [], "size", here=HERE) == curves.EMPTY
+    assert curves.EMPTY in words(draw(toy, []))
+
+
+def test_two_drawings_are_the_same_bytes(toy, records) -> None:
+    assert style.png(draw(toy, records)) == style.png(draw(toy, records))
