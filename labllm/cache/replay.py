@@ -4,9 +4,9 @@ Requests wait in the order of arrival; the first in line starts as soon as its r
 grows by one token a step until it ends. Nothing is computed: only lengths and slots move. While somebody waits, a slot
 without a token is waste, and there are three kinds of it:
 
-    later   reserved, and the same sequence will fill it
-    never   reserved, and no token will ever come: the price of not knowing the length
-    free    not reserved, and no hole is large enough for the first in line
+    for later    reserved, and the same sequence will fill it
+    never used   reserved, and no token will ever come: the price of not knowing the length
+    free         not reserved, and no hole is large enough for the first in line
 
 Who reserves what is a policy: the longest length that the model allows, or the true length, which only an oracle
 knows. Kwon et al., "Efficient memory management for LLM serving with PagedAttention", SOSP 2023, section 3.1.
@@ -23,7 +23,7 @@ import numpy as np
 
 from labllm.cache.reserve import Arena
 
-KINDS = ("tokens", "later", "never", "free")
+KINDS = ("tokens", "for later", "never used", "free")
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One step: how many sequences run, how many wait, and the slots of each kind as (start, size) spans."""
+    """One step: sequences that run and that wait, slots that the first in line asks for, (start, size) spans by kind."""
 
     step: int
     running: int
     waiting: int
+    asked: int
     num_slots: int
     spans: dict[str, tuple[tuple[int, int], ...]]
 
@@ -89,7 +90,7 @@ def replay(requests: Sequence[Request], num_slots: int, reserve: Callable[[Reque
             admitted += 1
         if admitted == len(requests):
             return
-        yield _snapshot(arena, requests, step, len(requests) - admitted)
+        yield _snapshot(arena, requests, step, admitted, reserve(requests[admitted]))
         for index, span in arena.spans.items():
             arena.append(index)
             if span.used == requests[index].total:
@@ -105,7 +106,7 @@ def shares(snapshots: Sequence[Snapshot]) -> dict[str, float]:
     return {kind: mean(s.share(kind) for s in late) for kind in KINDS}
 
 
-def _snapshot(arena: Arena, requests: Sequence[Request], step: int, waiting: int) -> Snapshot:
+def _snapshot(arena: Arena, requests: Sequence[Request], step: int, admitted: int, asked: int) -> Snapshot:
     spans: dict[str, list[tuple[int, int]]] = {kind: [] for kind in KINDS}
     for index, span in arena.spans.items():
         full = span.start + requests[index].total
@@ -115,4 +116,4 @@ def _snapshot(arena: Arena, requests: Sequence[Request], step: int, waiting: int
                 spans[kind].append((start, end - start))
     spans["free"] = [tuple(hole) for hole in arena.holes]
     found = {kind: tuple(found) for kind, found in spans.items()}
-    return Snapshot(step, len(arena.spans), waiting, arena.num_slots, found)
+    return Snapshot(step, len(arena.spans), len(requests) - admitted, asked, arena.num_slots, found)

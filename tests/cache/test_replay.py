@@ -20,14 +20,15 @@ def test_kinds_tile_the_arena_at_every_step(requests: list[Request], num_slots: 
         assert sum(size for _, size in spans) == num_slots
         assert sum(map(snapshot.share, KINDS)) == pytest.approx(1)
         assert snapshot.running + snapshot.waiting <= len(requests) and snapshot.waiting > 0
+        assert all(size < snapshot.asked for _, size in snapshot.spans["free"]), "who waits has no hole that fits"
 
 
 def test_by_hand():
     steps = list(replay([Request(2, 2), Request(1, 1), Request(3, 1)], 10, lambda r: 5))
     first = steps[0].spans
     assert first["tokens"] == ((0, 2), (5, 1))
-    assert first["later"] == ((2, 2), (6, 1))
-    assert first["never"] == ((4, 1), (7, 3))
+    assert first["for later"] == ((2, 2), (6, 1))
+    assert first["never used"] == ((4, 1), (7, 3))
     assert first["free"] == ()
     assert len(steps) == 1, "the second request ends after one token and the third takes its place"
 
@@ -36,8 +37,8 @@ def test_a_reservation_that_knows_the_length_wastes_nothing_inside_and_holes_out
     requests = lognormal_requests(300, 100, 1.0, 512)
     cautious = shares(list(replay(requests, 4096, lambda r: 512)))
     oracle = shares(list(replay(requests, 4096, lambda r: r.total)))
-    assert oracle["never"] == 0 < oracle["free"]
-    assert cautious["free"] == 0 < cautious["never"]
+    assert oracle["never used"] == 0 < oracle["free"]
+    assert cautious["free"] == 0 < cautious["never used"]
     assert oracle["tokens"] > 2 * cautious["tokens"]
 
 
