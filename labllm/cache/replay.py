@@ -41,7 +41,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One step: sequences that run and that wait, slots that the first in line asks for, (start, size) spans by kind."""
+    """One step: sequences that run and wait, slots that the first in line asks for, (start, size) spans by kind."""
 
     step: int
     running: int

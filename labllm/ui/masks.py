@@ -1,8 +1,8 @@
 """Attention masks as pictures: a row a query, a column a key, a filled square where the query may see the key.
 
 Several masks of one question stand side by side, the right one first; where another differs it is crossed, so that a
-mistake is seen and counted. Keys that were cached before this step are named on the axis. For masks of up to a few dozen
-keys: beyond that squares turn into a texture.
+mistake is seen and counted. Keys that were cached before this step are named on the axis. For masks of up to a few
+dozen keys: beyond that squares turn into a texture.
 """
 
 from __future__ import annotations
