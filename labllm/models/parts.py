@@ -15,12 +15,13 @@ import torch.nn.functional as F
 
 from labllm.attention.dense import reference as attention_reference
 from labllm.bench import Ladder, Rung, axis, torch_dtype
+from labllm.models import cost
+from labllm.models.cost import PARTS_OF_A_MODEL
 from labllm.models.pico.shape import PICO
 from labllm.models.shapes import SHAPES
-from labllm.roofline import DTYPE_BYTES, Cost, attention, linear
+from labllm.roofline import DTYPE_BYTES, Cost
 
 MODELS = {"pico": PICO, "Llama-3.1-8B": SHAPES["Llama-3.1-8B"]}
-PARTS_OF_A_MODEL = ("norm", "qkv", "attention", "output", "gate and up", "down", "head")
 
 
 @dataclass(frozen=True)
@@ -44,33 +45,17 @@ class Part(NamedTuple):
 
 def sizes_of(w: LayerPart) -> tuple[int, int]:
     """(inputs, outputs) of a linear part."""
-    c = MODELS[w.model]
-    q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
-    return {
-        "qkv": (c.hidden_size, q + 2 * kv),
-        "output": (q, c.hidden_size),
-        "gate and up": (c.hidden_size, 2 * c.intermediate_size),
-        "down": (c.intermediate_size, c.hidden_size),
-        "head": (c.hidden_size, c.vocab_size),
-    }[w.part]
+    return cost.linear_sizes(MODELS[w.model], w.part)
 
 
 def times_in_model(w: LayerPart) -> int:
-    """How often a model runs the part in one step: the head once, a norm twice a layer, the others once a layer."""
-    layers = MODELS[w.model].num_hidden_layers
-    return {"head": 1, "norm": 2 * layers}.get(w.part, layers)
+    """How often a model runs the part in one step."""
+    return cost.times_in_model(MODELS[w.model], w.part)
 
 
 def part_cost(w: LayerPart) -> Cost:
     """Compulsory FLOPs and bytes of the part."""
-    c, element, tokens = MODELS[w.model], DTYPE_BYTES[w.dtype], w.batch * w.queries
-    if w.part == "attention":
-        return attention(
-            w.batch, w.queries, w.context, c.num_attention_heads, c.num_key_value_heads, c.head_dim, element
-        )
-    if w.part == "norm":
-        return Cost(4.0 * tokens * c.hidden_size, 2 * element * tokens * c.hidden_size)
-    return linear(tokens, *sizes_of(w), element)
+    return cost.part_cost(MODELS[w.model], w.part, w.batch, w.queries, w.context, DTYPE_BYTES[w.dtype])
 
 
 def _norm(h: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

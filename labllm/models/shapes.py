@@ -42,3 +42,7 @@ SHAPES: dict[str, ModelConfig] = {
         "qwen3", 151936, 4096, 12288, 36, 32, 8, 128, 40960, RopeConfig(1e6), (None,) * 36, qk_norm=True
     ),
 }  # fmt: skip
+
+# GPT-3's widths and depth (Brown et al. 2020, arXiv:2005.14165, table 2.1) with the MLP of this family: three matrices
+# of 32768 hold as many parameters as GPT-3's two of 49152. For counting only.
+GPT3_LIKE = ModelConfig("llama", 50257, 12288, 32768, 96, 96, 96, 128, 2048, RopeConfig(), (None,) * 96)
