@@ -16,6 +16,7 @@ import os
 import platform
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 import torch
@@ -184,11 +185,10 @@ def _triton_compiles() -> bool:
 
 
 def _cpu_cache() -> int:
-    """Bytes of level-3 cache where the system tells, else 0."""
-    try:
-        return max(0, os.sysconf("SC_LEVEL3_CACHE_SIZE"))
-    except (AttributeError, ValueError, OSError):
-        return 0
+    """Bytes of the largest cache of the first core where the system tells, else 0."""
+    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    told = (file.read_text().strip() for file in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"))
+    return max((int(size[:-1]) * units[size[-1]] for size in told if size[-1:] in units), default=0)
 
 
 def _cpu_name() -> str:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import Any
 
 import torch
 
 from labllm.bench.fingerprint import versions
+from labllm.bench.ladder import Ladder
 from labllm.bench.ladders import GEMM, STREAM, TRANSFER, Gemm, Stream, Transfer
 from labllm.bench.measure import measure
 from labllm.bench.roof import Roof
@@ -43,7 +45,7 @@ def _measured(device: str) -> Roof:
     if gpu:
         parts |= {d: _best(TRANSFER, Transfer(256, d), device) for d in ("host to device", "device to host")}
     dtypes = ["float32", "float16"] + (["bfloat16"] if can("bf16", device) else [])
-    flops = {t: _best(GEMM, Gemm(side, t), device, "flop_rate") for t in (dtypes if gpu else ["float32", "bfloat16"])}
+    flops = {t: _best(GEMM, Gemm(side, t), device, "flops") for t in (dtypes if gpu else ["float32", "bfloat16"])}
     parts = {name: rate for name, rate in parts.items() if rate}
     return Roof(
         this_machine(device).name,
@@ -54,9 +56,10 @@ def _measured(device: str) -> Roof:
     )
 
 
-def _best(ladder, workload, device: str, figure: str = "bandwidth") -> float:
-    rates = [getattr(r, figure) for r in measure(ladder, workload, device=device)]
-    return max((rate for rate in rates if rate), default=0.0)
+def _best(ladder: Ladder, workload: Any, device: str, figure: str = "bytes") -> float:
+    """The best rung's rate at its tenth percentile: a roof is what the machine can do, also while others use it."""
+    work = (getattr(r.compulsory, figure) / r.time.p10 for r in measure(ladder, workload, device=device) if r.time)
+    return max(work, default=0.0)
 
 
 def _kept() -> dict[str, dict]:
