@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import labllm.hardware  # noqa: F401  (chooses Triton's interpreter, where it is needed, before transformers imports Triton)
+
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu"):

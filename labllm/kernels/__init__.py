@@ -7,13 +7,14 @@ installed (macOS, Windows) a module is replaced by a stand-in that raises `Trito
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-import labllm.hardware  # noqa: F401  (chooses Triton's interpreter where Triton cannot compile, before it is imported)
+from labllm.hardware import interpreting  # the import chooses Triton's interpreter where Triton cannot compile
 
 if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into kernels/
     from kernels import stream as stream
@@ -24,7 +25,15 @@ if (_checkout / "pyproject.toml").is_file() and (_checkout / "kernels").is_dir()
 
 
 class TritonUnavailable(RuntimeError):
-    """A Triton kernel was used where Triton is not installed."""
+    """A Triton kernel was used where Triton is not installed, or was imported too early for its interpreter."""
+
+
+_triton = sys.modules.get("triton")
+if _triton and interpreting() and isinstance(_triton.language.sum, _triton.JITFunction):
+    raise TritonUnavailable(
+        "Triton cannot compile here and was imported before its interpreter was chosen: import labllm.hardware before "
+        "transformers or triton, or start Python with TRITON_INTERPRET=1"
+    )
 
 
 class _StandIn(ModuleType):

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from transformers.utils import import_utils
 
+from labllm.hardware import interpreting
+
 MODEL_CLASSES = """
+import labllm.hardware
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from transformers.models.qwen3 import Qwen3ForCausalLM
 
@@ -34,6 +37,7 @@ def __getattr__(name):
 def run(code: str, cwd: Path, *paths: Path) -> str:
     """What `code` prints in a new Python that starts in `cwd` and has `paths` before the installed packages."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
+    env.pop("TRITON_INTERPRET", None)
     ran = subprocess.run([sys.executable, "-c", code], cwd=cwd, env=env, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.strip()
@@ -95,3 +99,9 @@ def test_the_interpreter_is_chosen_before_triton_is_imported(tmp_path: Path):
     code = "from labllm.hardware import interpreting; import labllm.kernels, os, sys; "
     code += "print(interpreting() == (os.environ.get('TRITON_INTERPRET') == '1'), 'triton' in sys.modules)"
     assert run(code, tmp_path) == "True False"
+
+
+@pytest.mark.skipif(not interpreting(), reason="Triton compiles here, so the order of imports does not matter")
+def test_triton_imported_too_early_is_explained(tmp_path: Path):
+    code = "import triton\ntry: import labllm.kernels\nexcept RuntimeError as error: print(error)"
+    assert "import labllm.hardware before transformers or triton" in run(code, tmp_path)
