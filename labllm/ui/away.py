@@ -1,0 +1,48 @@
+"""Curves of a machine that the reader need not have, from the records that the package ships.
+
+What is drawn is the same on every machine, whatever was measured there: that is what a stored picture needs. Where no
+record is shipped the picture stays empty and its sentence says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from labllm.bench import Ladder, Record
+from labllm.bench.recorded import H200, shipped
+from labllm.ui import curves
+from labllm.ui.picture import Picture, show
+from labllm.ui.series import at_setting, short_name
+from labllm.ui.style import page
+
+
+def at(
+    ladder: Ladder, x: str, host: str = H200, records: Iterable[Record] | None = None, **setting: Any
+) -> list[Record]:
+    """The shipped records of `host` over field `x` at `setting`, or at the nearest setting that was recorded."""
+    return at_setting(shipped(ladder.name) if records is None else records, x, setting, host)[0]
+
+
+def recorded(
+    ladder: Ladder,
+    x: str,
+    y: str = "time",
+    *,
+    host: str = H200,
+    rungs: Sequence[str] | None = None,
+    records: Iterable[Record] | None = None,
+    **setting: Any,
+) -> Picture:
+    """Quantity `y` over field `x` as `host` recorded it, with its sentence; `rungs` (default: all) are drawn.
+
+    Raises ValueError as `curves.chart` does.
+    """
+    found = [r for r in at(ladder, x, host, records, **setting) if rungs is None or r.rung in rungs]
+    options = {"wanted": setting, "here": "elsewhere"}
+    if not found:
+        sentence = f"No record of the ladder {ladder.name} on {short_name(host)} comes with this version."
+        fig, ax = page(ladder.title, sentence, height=0.1)
+        ax.set_axis_off()
+        return show(fig, sentence)
+    return show(curves.chart(ladder, found, x, y, **options), curves.conclusion(ladder, found, x, y, **options))
