@@ -77,7 +77,7 @@ def save(records: Iterable[Record], folder: Path | None = None) -> list[Path]:
         merged = {r.key: r for r in (read(path) if path.exists() else [])} | {r.key: r for r in fresh}
         part = path.with_suffix(".part")
         part.write_text(
-            RecordFile(records=tuple(merged.values())).model_dump_json(indent=1, exclude_defaults=False) + "\n",
+            RecordFile(records=tuple(merged.values())).model_dump_json(indent=1, exclude_none=True) + "\n",
             encoding="utf-8",
         )
         os.replace(part, path)
