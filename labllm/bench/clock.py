@@ -5,7 +5,8 @@ short kernel goes into a CUDA graph over rotated buffers, because a launch may c
 monotonic clock. RunClock, for whole runs of seconds (an engine over a trace): a few repetitions, synchronised.
 
 Invariant: a case is timed one way for all its rungs, so that a comparison compares code and not methods. The
-exception says so: a rung that a graph cannot capture is marked 'with launch'.
+exception says so: a rung that a graph cannot capture is marked 'with launch'. Above a millisecond a launch no longer shows, and such a
+rung is timed by events in any case.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Protocol
 
 import torch
 
-SHORT = 50e-6
+SHORT, LONG = 50e-6, 1e-3
 GRAPHED, LAUNCHED, WALL = "cuda graph, rotated buffers", "cuda events, cold L2", "monotonic clock"
 
 
@@ -82,18 +83,19 @@ class KernelClock:
             state = make_state(0)
             run(state)
             return Timing(_wall_samples(lambda: run(state), device, self.budget, self.most), WALL)
-        if short:
+        state = make_state(0)
+        once = self.probe(run, state, device)
+        if short and once < LONG:
             try:
                 return self._graphed(run, make_state, touched)
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError:
                 torch.cuda.synchronize()
-                return self._launched(run, make_state(0), LAUNCHED + ", with launch")
-        return self._launched(run, make_state(0), LAUNCHED)
+                return self._launched(run, state, once, LAUNCHED + ", with launch")
+        return self._launched(run, state, once, LAUNCHED)
 
-    def _launched(self, run: Callable[[Any], Any], state: Any, method: str) -> Timing:
-        once = self.probe(run, state, "cuda")
+    def _launched(self, run: Callable[[Any], Any], state: Any, once: float, method: str) -> Timing:
         count = max(5, min(self.most, int(self.budget / max(once, 1e-6))))
         return Timing(tuple(_events([lambda: run(state)] * count, before=_busy(passes=2))), method)
 
