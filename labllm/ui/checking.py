@@ -39,7 +39,9 @@ def _raise(panel: Panel) -> None:
 def _check_run(panel: Panel, seconds: float) -> int:
     if not panel.wait(seconds):
         raise TimeoutError(f"{panel.name}: a Run that was going on did not end within {seconds:.0f} s")
-    before = panel.image.value, panel.table.value
+    pictures, rows = [bytes(panel.image.value)], [panel.table.value]
+    panel.image.observe(lambda change: pictures.append(bytes(change.new)), "value")
+    panel.table.observe(lambda change: rows.append(change.new), "value")
     panel.run(smallest=True)
     if not panel.wait(seconds):
         panel.stop()
@@ -47,10 +49,9 @@ def _check_run(panel: Panel, seconds: float) -> int:
     _raise(panel)
     if not panel.job.done:
         raise SelfCheckError(f"{panel.name}: Run ended without a result")
-    if before in ((panel.image.value, before[1]), (before[0], panel.table.value)):
-        raise SelfCheckError(
-            f"{panel.name}: Run changed {'not the picture' if before[0] == panel.image.value else 'no row'}"
-        )
+    for what, seen in (("picture", pictures), ("row", rows)):
+        if len(set(seen)) < 2:
+            raise SelfCheckError(f"{panel.name}: Run changed no {what}")
     return panel.job.done
 
 

@@ -17,7 +17,20 @@ from labllm.bench import Ladder, Record
 from labllm.ui.labels import Label, margin, right_of
 from labllm.ui.series import Series, elsewhere, say
 from labllm.ui.sheet import Limit, Point, Sheet
-from labllm.ui.style import FONT, INK, MUTED, PAPER, POINT, engineering, field_axis, name_axes, page, value_axis
+from labllm.ui.style import (
+    FONT,
+    INK,
+    MUTED,
+    PAPER,
+    POINT,
+    blank,
+    engineering,
+    field_axis,
+    name_axes,
+    page,
+    ruler,
+    value_axis,
+)
 
 ROW = 14 * POINT
 REACH = 3.0  # a limit far from every point may stretch the axis by this factor and no more
@@ -48,10 +61,10 @@ def chart(
     texts = (sheet.ladder.title, sheet.subtitle, sheet.caption)
     names = _names(sheet)
     rows = [Label(0, 0, f"{sheet.name(s)}: {word}", s.look.color) for s, word, _ in sheet.gaps]
-    strip = ROW * len(rows) + (4 * POINT if rows else 0)
-    fig, ax = page(*texts, strip=strip, right=max(0.3, margin(page("")[0], [*names, *rows])))
     if not sheet.places:
-        return _empty(fig, ax)
+        return blank(sheet.ladder.title, EMPTY, sheet.subtitle)
+    strip = ROW * len(rows) + (4 * POINT if rows else 0)
+    fig, ax = page(*texts, strip=strip, right=max(0.3, margin(ruler(), [*names, *rows])))
     _scales(ax, sheet)
     for limit in sheet.limits:
         ax.plot(*zip(*sorted(limit.at.items()), strict=True), linestyle=":", color=MUTED, linewidth=1.4)
@@ -204,10 +217,3 @@ def _strip(ax: Axes, sheet: Sheet, rows: list[Label]) -> None:
             va="center",
             annotation_clip=False,
         )
-
-
-def _empty(fig: Figure, ax: Axes) -> Figure:
-    ax.text(0.5, 0.5, EMPTY, transform=ax.transAxes, ha="center", va="center", fontsize=FONT, color=MUTED)
-    ax.set_xticks([])
-    ax.set_yticks([])
-    return fig

@@ -8,20 +8,28 @@ kept in `$LABLLM_HOME`, so the next session shows it again. Invariant: it starts
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from labllm.bench import Ladder, Record, axes, ceilings, load, measure, save
-from labllm.hardware import default_device
-from labllm.ui import curves, sizes, table
+from matplotlib.figure import Figure
+
+from labllm.bench import Ladder, Record, Roof, axes, ceilings, load, measure, save
+from labllm.bench.recorded import recorded_roof
+from labllm.devices import spec_of
+from labllm.hardware import default_device, this_machine
+from labllm.ui import curves, roofline, sizes, table
 from labllm.ui.controls import checks, choice, slider
 from labllm.ui.job import Job
 from labllm.ui.panel import Panel, View
 from labllm.ui.quantity import QUANTITIES
 from labllm.ui.series import at_setting, field, here_name, say, short_name
+from labllm.ui.style import blank
 
 HERE = "this machine"
-TITLES = {q.name: q.title for q in QUANTITIES.values()}
+ROOFLINE = "roofline"
+TITLES = {q.name: q.title for q in QUANTITIES.values()} | {ROOFLINE: "roofline"}
+NO_ROOF = "Nothing can be set under a roof yet: press Run, which measures the roof of this machine first."
 
 
 def explore(
@@ -66,6 +74,7 @@ class _Explorer:
     device: str
     size: str
     records: dict[tuple[Any, ...], Record]
+    roof: Roof | None = None
 
     def panel(self, y: str, rungs: Sequence[str] | None, machines: Sequence[str] | None) -> Panel:
         for name in self.fixed:
@@ -73,7 +82,7 @@ class _Explorer:
         sizes.budget(self.device, self.size)
         self.ladder.only(*filter(None, [self.baseline]))
         metrics = sorted({name for r in self.records.values() for name in r.metrics})
-        quantities = [n for n in (*QUANTITIES, *metrics) if n != "speedup" or len(self.ladder.rungs) > 1]
+        quantities = [*(n for n in TITLES if n != "speedup" or len(self.ladder.rungs) > 1), *metrics]
         names = [r.name for r in self.ladder.rungs]
         here = here_name(self.device)
         hosts = [HERE, *sorted({r.host.name for r in self.records.values()} - {here})]
@@ -83,7 +92,7 @@ class _Explorer:
         controls["machines"] = checks(*hosts, ticked=machines, label="machines")
         axis = field(self.ladder, self.x)
         ready = f"Run measures the ticked rungs over {axis.label} on {short_name(here)}"
-        return Panel(self._draw, controls, self._measure, name=f"{self.ladder.name} over {self.x}", ready=ready)
+        return Panel(self._draw, controls, self._work, name=f"{self.ladder.name} over {self.x}", ready=ready)
 
     def _fields(self) -> dict[str, Any]:
         start = dataclasses.replace(sizes.start(self.ladder, self.device), **self.fixed)
@@ -108,53 +117,85 @@ class _Explorer:
         wanted, here = self._setting(values), here_name(self.device)
         found: list[Record] = []
         for machine in machines:
-            mine, differs = at_setting(self.records.values(), self.x, wanted, here if machine == HERE else machine)
+            host = here if machine == HERE else machine
+            mine, differs = at_setting(tuple(self.records.values()), self.x, wanted, host)
             found += [] if machine == HERE and differs else mine
+        shown = [r for r in found if r.rung in rungs]
+        numbers = table.frame(self.ladder, shown, self.x, here)
+        if quantity == ROOFLINE:
+            return View(*self._under_roofs(shown, here), numbers)
         about = (self.ladder, found, self.x, quantity)
         options = {"wanted": wanted, "baseline": self.baseline, "here": here, "rungs": rungs}
-        shown = [r for r in found if r.rung in rungs]
         sentence = curves.conclusion(*about, **options)
         if shown and HERE in machines and not any(r.host.name == here for r in shown):
             sentence += f" Nothing is measured on this machine at {say(wanted, self.ladder)} yet: press Run."
-        return View(curves.chart(*about, **options), sentence, table.frame(self.ladder, shown, self.x, here))
+        return View(curves.chart(*about, **options), sentence, numbers)
+
+    def _under_roofs(self, shown: list[Record], here: str) -> tuple[Figure, str]:
+        """The rungs of the first machine that has any, each a path over the field, under what is known of its roof."""
+        timed = [r for r in shown if r.time and r.moved.flops and r.moved.bytes]
+        host = next((r.host.name for r in timed), here)
+        timed = sorted((r for r in timed if r.host.name == host), key=lambda r: r.workload[self.x])
+        dtype = timed[0].workload.get("dtype", "float32") if timed else "float32"
+        spec = this_machine(self.device).spec if host == here else spec_of(host, 0)
+        roofs = [self.roof if host == here else recorded_roof(host), Roof.of_spec(spec) if spec else None]
+        known = [r for r in roofs if r and r.flops.get(dtype)]
+        if not timed or not known:
+            return blank(self.ladder.title, NO_ROOF), NO_ROOF
+        return (
+            roofline.chart(self.ladder, timed, known, dtype, here=here),
+            roofline.conclusion(self.ladder, timed, known, dtype, here=here),
+        )
+
+    def _work(self, values: dict[str, Any], job: Job) -> None:
+        if not job.smallest:
+            return self._measure(values, job)
+        aside, self.records = self.records, {}  # a check that Run adds points must not meet them there already
+        job.redraw()
+        try:
+            self._measure(values, job)
+        finally:
+            self.records = aside | self.records
 
     def _measure(self, values: dict[str, Any], job: Job) -> None:
-        ladder = self.ladder.only(*values["rungs"])
+        ladder, limit = (
+            self.ladder.only(*values["rungs"]),
+            sizes.budget(self.device, "fast" if job.smallest else self.size),
+        )
         if not ladder.rungs:
             raise ValueError("no rung is ticked: tick at least one, then press Run")
-        limit = sizes.budget(self.device, "fast" if job.smallest else self.size)
-        base = dataclasses.replace(self.ladder.workload(), **self._setting(values))
-        steps = sizes.plan(ladder, base, self.x, limit, job.smallest)
+        setting = self._setting(values)
+        steps = sizes.plan(ladder, dataclasses.replace(ladder.workload(), **setting), self.x, limit, job.smallest)
         if not steps:
             raise ValueError(
-                f"every size is beyond what a lab asks of this machine at {say(self._setting(values), ladder)}: "
+                f"every size is beyond what a lab asks of this machine at {say(setting, ladder)}: "
                 "choose smaller values, or explore(..., size='full')"
             )
-        job.say("measuring this machine's limits first ...")
-        roof = None if job.smallest or sizes.fast() else ceilings(self.device)
+        if not (job.smallest or sizes.fast()):
+            job.say("measuring this machine's limits first ...")
+            self.roof = _limits(self.device)
         job.expect(sum(len(rungs) for _, rungs in steps))
+        options = {"device": self.device, "roof": self.roof, "memory_limit": limit.memory, "stop": job.stopped}
         for workload, rungs in steps:
             at = say({self.x: getattr(workload, self.x)}, ladder)
             job.say(f"measuring at {at}")
-            fresh = []
-            for record in measure(
-                ladder.only(*rungs),
-                workload,
-                device=self.device,
-                roof=roof,
-                memory_limit=limit.memory,
-                stop=job.stopped,
-            ):
-                if record.status == "cancelled":
-                    continue
-                fresh.append(record)
-                self.records[record.key] = record
-                if record.status in ("failed", "wrong"):
-                    job.problem(
-                        f"{record.rung} {'failed' if record.status == 'failed' else 'gave a wrong answer'}",
-                        f"{record.reason} (at {at})",
-                    )
-                job.result(f"{record.rung} at {at}: {table.state(record).split(':')[0]}")
-            save(fresh)
+            for record in measure(ladder.only(*rungs), workload, **options):
+                if record.status != "cancelled":
+                    self._keep(record, at, job)
             if job.stopped():
                 return
+
+    def _keep(self, record: Record, at: str, job: Job) -> None:
+        self.records[record.key] = record
+        save([record])
+        if record.status == "failed":
+            job.problem(f"{record.rung} failed", f"{record.reason} (at {at})")
+        elif record.status == "wrong":
+            job.problem(f"{record.rung} gave a wrong answer", f"{record.reason} (at {at})")
+        job.result(f"{record.rung} at {at}: {table.state(record).split(':')[0]}")
+
+
+@functools.cache
+def _limits(device: str) -> Roof:
+    """The roof measured in this process, once."""
+    return ceilings(device, fresh=True)

@@ -14,7 +14,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from labllm.ui.labels import Label, margin, right_of
-from labllm.ui.style import COLORS, FONT, HATCHES, INK, PAPER, count, engineering, name_axes, page
+from labllm.ui.style import COLORS, FONT, HATCHES, INK, PAPER, count, engineering, name_axes, page, ruler
 
 Parts = Mapping[str, Sequence[float]]
 SMALLEST = 0.07  # a slice below this share carries no figure
@@ -29,7 +29,7 @@ def chart(
     """
     shares = _shares(xs, parts)
     names = [Label(0, 0, name) for name in parts]
-    fig, ax = page(title, subtitle, caption, right=margin(page("")[0], names))
+    fig, ax = page(title, subtitle, caption, right=margin(ruler(), names))
     floor, labels = [0.0] * len(xs), []
     for number, (name, row) in enumerate(shares.items()):
         color = COLORS[number % len(COLORS)]

@@ -78,6 +78,21 @@ def page(
     return fig, ax
 
 
+def blank(title: str, words: str, subtitle: str = "") -> Figure:
+    """A page that says why there is nothing on it."""
+    fig, ax = page(title, subtitle)
+    ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", fontsize=FONT, color=MUTED, wrap=True)
+    ax.set_axis_off()
+    return fig
+
+
+def ruler() -> Figure:
+    """An empty figure with the chart's fonts, to measure text on before the page's margins are known."""
+    fig = Figure(figsize=(1, 1), dpi=DPI)
+    FigureCanvasAgg(fig)
+    return fig
+
+
 def wrap(text: str, columns: int = COLUMNS) -> list[str]:
     """Lines of at most `columns` characters; a line break in `text` stays one."""
     return [line for part in text.split("\n") for line in textwrap.wrap(part, columns)]
@@ -171,9 +186,9 @@ def value_axis(ax: Axes, values: list[float], unit: str, log: bool, axis: str = 
         (ax.set_yscale if axis == "y" else ax.set_xscale)("log")
         limits(low / 1.35, high * 1.35)
         decades = math.log10(high / low * 1.8)
-        subs = (1.0, 2.0, 5.0) if decades < 2.2 else (1.0,)
-        which.set_major_locator(LogLocator(subs=subs, numticks=12))
-        which.set_minor_locator(LogLocator(subs="all" if decades < 6 else (1.0,), numticks=99))
+        near = decades < 2.2
+        which.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if near else (1.0,), numticks=12))
+        which.set_minor_locator(LogLocator(subs="all", numticks=99) if near else NullLocator())
         which.set_minor_formatter(NullFormatter())
     else:
         limits(0, high * 1.08 or 1)

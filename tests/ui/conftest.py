@@ -149,7 +149,8 @@ def jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(value))
     env = os.environ | {
-        "JUPYTER_CONFIG_DIR": f"{home}/config", "JUPYTER_DATA_DIR": f"{home}/data", "JUPYTER_RUNTIME_DIR": f"{home}/run",
+        "JUPYTER_CONFIG_DIR": f"{home}/config", "JUPYTER_DATA_DIR": f"{home}/data",
+        "JUPYTER_RUNTIME_DIR": f"{home}/run",
         "IPYTHONDIR": f"{home}/ipython", "LABLLM_HOME": f"{home}/labllm", "LABLLM_FAST": "1",
     }  # fmt: skip
     command = [

@@ -58,7 +58,7 @@ def test_recorded_marks_are_hollow_and_own_marks_full(toy, records, record) -> N
 
 @pytest.mark.parametrize(
     ("facts", "word"),
-    [({"old": True}, "older code"), ({"shared": True}, "shared GPU"), ({"method": "virtual clock of the simulator"}, "virtual clock")],
+    [({"old": True}, "older code"), ({"shared": True}, "shared GPU"), ({"method": "virtual clock"}, "virtual clock")],
 )  # fmt: skip
 def test_what_makes_a_record_special_is_said(toy, records, record, facts, word) -> None:
     fig = draw(toy, [*records, *(record("sum", size, 1e-7, host=AWAY, **facts) for size in (16, 64))])
@@ -136,7 +136,8 @@ def test_the_nearest_recorded_setting_is_taken_and_said(toy, records, record) ->
 def test_the_sentence_names_winner_factor_and_turn(toy, records) -> None:
     text = curves.conclusion(toy, records, "size", here=HERE)
     assert text == (
-        "At size 256 on this machine, sum takes 4 µs and loop 16 µs, a factor of 4; at size 16 it is the other way round."
+        "At size 256 on this machine, sum takes 4 µs and loop 16 µs, a factor of 4; "
+        "at size 16 it is the other way round."
     )
     assert "sum is 4x as fast as loop" in curves.conclusion(toy, records, "size", "speedup", here=HERE)
 

@@ -107,6 +107,17 @@ def test_speed_up_is_against_the_baseline_even_where_it_is_not_ticked(toy, recor
     assert "loop" not in panel.table.value
 
 
+def test_the_roofline_is_a_view_of_the_same_records(toy, record) -> None:
+    away = [record(rung, size, s, host=AWAY) for rung, s in (("loop", 4e-6), ("sum", 1e-6)) for size in (16, 64)]
+    panel = explore(toy, "size", "roofline", records=away)
+    assert not panel.errors
+    assert "bound by memory bandwidth on H200" in panel.sentence.value
+    assert "loop moves 8x the bytes" in panel.sentence.value
+    shown = panel.image.value
+    panel.controls["machines"].value = ("this machine",)
+    assert panel.image.value != shown and "press Run" in panel.sentence.value
+
+
 def test_unknown_names_are_refused_in_one_sentence(toy) -> None:
     for options, message in (
         ({"x": "context"}, "its fields are size, rows, dtype"),

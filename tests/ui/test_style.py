@@ -11,8 +11,9 @@ from labllm.ui import style
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
-        (1.234e-3, "s", "1.23 ms"), (35e-6, "s", "35 µs"), (120.0, "s", "120 s"), (0, "s", "0 s"), (4.8e12, "B/s", "4.8 TB/s"),
-        (999.9e9, "FLOP/s", "1 TFLOP/s"), (512, "B", "512 B"), (0.756, "%", "76 %"), (0.012, "%", "1.2 %"), (8, "x", "8x"),
+        (1.234e-3, "s", "1.23 ms"), (35e-6, "s", "35 µs"), (120.0, "s", "120 s"), (0, "s", "0 s"),
+        (4.8e12, "B/s", "4.8 TB/s"), (999.9e9, "FLOP/s", "1 TFLOP/s"), (512, "B", "512 B"),
+        (0.756, "%", "76 %"), (0.012, "%", "1.2 %"), (8, "x", "8x"),
     ],
 )  # fmt: skip
 def test_engineering_numbers_carry_a_prefix_and_three_digits(value: float, unit: str, text: str) -> None:
