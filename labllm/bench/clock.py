@@ -5,8 +5,8 @@ short kernel goes into a CUDA graph over rotated buffers, because a launch may c
 monotonic clock. RunClock, for whole runs of seconds (an engine over a trace): a few repetitions, synchronised.
 
 Invariant: a case is timed one way for all its rungs, so that a comparison compares code and not methods. The
-exception says so: a rung that a graph cannot capture is marked 'with launch'. Above a millisecond a launch no longer shows, and such a
-rung is timed by events in any case.
+exceptions say so: a rung that a graph cannot capture is marked 'with launch', and above a millisecond, where a launch
+no longer shows, events time every rung.
 """
 
 from __future__ import annotations
