@@ -26,6 +26,7 @@ FLOORS = (  # the ground first; rooms of one floor do not know each other
     ("planner",),
     ("ladders",),
     ("labs", "notebooks", "workbook"),
+    ("claims",),
     ("cli",),
     ("__main__",),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from labllm.cli.bench import bench
+from labllm.cli.claims import claims
 from labllm.cli.doctor import doctor
 from labllm.cli.progress import progress
 from labllm.cli.records import records
@@ -17,5 +18,5 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
-for command in (doctor, bench, records, progress, reset):
+for command in (doctor, bench, records, claims, progress, reset):
     app.command()(command)
