@@ -56,14 +56,12 @@ def _check_run(panel: Panel, seconds: float) -> int:
 
 
 def _check_control(panel: Panel, name: str) -> None:
-    control = panel.controls[name]
-    start, before = control.value, panel.image.value
-    try:
-        for value in alternatives(control):
+    control, before = panel.controls[name], panel.image.value
+    for value in alternatives(control):
+        with panel.put_back():
             control.value = value
             _raise(panel)
-            if panel.image.value != before:
-                return
-    finally:
-        control.value = start
+            changed = panel.image.value != before
+        if changed:
+            return
     raise SelfCheckError(f"{panel.name}: moving {name!r} changes nothing in the picture")

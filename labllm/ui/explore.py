@@ -132,20 +132,24 @@ class _Explorer:
         return View(curves.chart(*about, **options), sentence, numbers)
 
     def _under_roofs(self, shown: list[Record], here: str) -> tuple[Figure, str]:
-        """The rungs of the first machine that has any, each a path over the field, under what is known of its roof."""
-        timed = [r for r in shown if r.time and r.moved.flops and r.moved.bytes]
-        host = next((r.host.name for r in timed), here)
-        timed = sorted((r for r in timed if r.host.name == host), key=lambda r: r.workload[self.x])
-        dtype = timed[0].workload.get("dtype", "float32") if timed else "float32"
-        spec = this_machine(self.device).spec if host == here else spec_of(host, 0)
-        roofs = [self.roof if host == here else recorded_roof(host), Roof.of_spec(spec) if spec else None]
-        known = [r for r in roofs if r and r.flops.get(dtype)]
-        if not timed or not known:
-            return blank(self.ladder.title, NO_ROOF), NO_ROOF
-        return (
-            roofline.chart(self.ladder, timed, known, dtype, here=here),
-            roofline.conclusion(self.ladder, timed, known, dtype, here=here),
+        """The rungs of the first machine whose roof is known, each a path over the field."""
+        timed = sorted(
+            (r for r in shown if r.time and r.moved.flops and r.moved.bytes), key=lambda r: r.workload[self.x]
         )
+        for host in sorted({r.host.name for r in timed}, key=lambda name: (name != here, name)):
+            mine = [r for r in timed if r.host.name == host]
+            dtype = mine[0].workload.get("dtype", "float32")
+            known = [roof for roof in self._roofs(host, here) if roof.flops.get(dtype)]
+            if known:
+                about = (self.ladder, mine, known, dtype)
+                return roofline.chart(*about, here=here), roofline.conclusion(*about, here=here)
+        return blank(self.ladder.title, NO_ROOF), NO_ROOF
+
+    def _roofs(self, host: str, here: str) -> list[Roof]:
+        """What is known of a machine's roof: as measured or recorded, and by its datasheet."""
+        spec = this_machine(self.device).spec if host == here else spec_of(host, 0)
+        roofs = (self.roof if host == here else recorded_roof(host), Roof.of_spec(spec) if spec else None)
+        return [roof for roof in roofs if roof]
 
     def _work(self, values: dict[str, Any], job: Job) -> None:
         if not job.smallest:
@@ -171,7 +175,7 @@ class _Explorer:
                 f"every size is beyond what a lab asks of this machine at {say(setting, ladder)}: "
                 "choose smaller values, or explore(..., size='full')"
             )
-        if not (job.smallest or sizes.fast()):
+        if values["quantity"] == ROOFLINE or not (job.smallest or sizes.fast()):
             job.say("measuring this machine's limits first ...")
             self.roof = _limits(self.device)
         job.expect(sum(len(rungs) for _, rungs in steps))
@@ -197,5 +201,5 @@ class _Explorer:
 
 @functools.cache
 def _limits(device: str) -> Roof:
-    """The roof measured in this process, once."""
-    return ceilings(device, fresh=True)
+    """The roof measured in this process, once; the fast setting takes a kept one."""
+    return ceilings(device, fresh=not sizes.fast())

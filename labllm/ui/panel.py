@@ -14,7 +14,8 @@ from __future__ import annotations
 import html
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
 import ipywidgets as W
@@ -54,7 +55,7 @@ class Panel:
     def __init__(
         self, draw: Draw, controls: Mapping[str, Any], work: Work | None = None, *, name: str = "panel", ready: str = ""
     ) -> None:
-        self.name, self.controls, self.errors = name, dict(controls), []
+        self.name, self.controls, self.errors, self._quiet = name, dict(controls), [], False
         self._draw, self._work, self._thread, self.job = draw, work, None, Job()
         self.image = _named(
             W.Image(format="png", layout=W.Layout(width=f"{round(WIDTH * DPI)}px", max_width="100%")), "plot"
@@ -100,7 +101,24 @@ class Panel:
     def busy(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
+    @contextmanager
+    def put_back(self) -> Iterator[None]:
+        """After a trial: what the panel shows and its controls' values are again as before, without another drawing."""
+        values, parts = self.values, (self.image, self.sentence, self.table)
+        shown = [part.value for part in parts]
+        try:
+            yield
+        finally:
+            self._quiet = True
+            for name, value in values.items():
+                self.controls[name].value = value
+            for part, value in zip(parts, shown, strict=True):
+                part.value = value
+            self._quiet = False
+
     def _moved(self) -> None:
+        if self._quiet:
+            return
         if not self.busy:
             self.error.value = ""
         self._guarded(self.redraw)
