@@ -59,16 +59,25 @@ class Bound:
         return {group: self.cost(*parts) for group, parts in GROUPS.items()}
 
 
+def arithmetic_of(roof: Roof, dtype: str) -> str:
+    """The dtype in which `roof` computes on numbers kept in `dtype`: the next wider one where it has no unit for them.
+
+    Raises ValueError where the roof knows none.
+    """
+    for candidate in (dtype, "float16", "bfloat16", "float32"):
+        if roof.flops.get(candidate) and DTYPE_BYTES[candidate] >= DTYPE_BYTES[dtype]:
+            return candidate
+    raise ValueError(f"the roof of {roof.name} knows no rate for {dtype} or wider; it knows {', '.join(roof.flops)}")
+
+
 def step_bound(
     config: ModelConfig, roof: Roof, dtype: str = "float16", batch: int = 1, queries: int = 1, context: int = 1
 ) -> Bound:
-    """The bound of one step of a model on `roof`, weights, cache and arithmetic in `dtype`.
+    """The bound of one step of a model on `roof`, weights, cache and activations kept in `dtype`.
 
-    Raises ValueError where the roof knows no rate for `dtype`.
+    Raises ValueError where the roof knows no rate for it.
     """
-    if not (peak := roof.flops.get(dtype)):
-        raise ValueError(f"the roof of {roof.name} knows no rate for {dtype}; it knows {', '.join(roof.flops)}")
-    element = DTYPE_BYTES[dtype]
+    peak, element = roof.flops[arithmetic_of(roof, dtype)], DTYPE_BYTES[dtype]
     kv = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * element
     memory = parameters(config).total * element + kv * batch * context
     return Bound(step_cost(config, batch, queries, context, element), peak, roof.bandwidth, memory, batch, queries)

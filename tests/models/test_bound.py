@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from labllm.bench import Roof
-from labllm.models.bound import step_bound
+from labllm.models.bound import arithmetic_of, step_bound
 from labllm.models.count import parameters
 from labllm.models.pico.shape import PICO
 from labllm.models.shapes import SHAPES
@@ -39,6 +39,14 @@ def test_memory_holds_weights_and_cache() -> None:
     assert step.memory == 2 * parameters(LLAMA).total + 16 * 1000 * 131072
 
 
+def test_arithmetic_runs_in_the_next_wider_dtype() -> None:
+    assert [arithmetic_of(ROOF, t) for t in ("float32", "float16", "bfloat16", "float8", "int4")] == [
+        "float32", "float16", "float16", "float16", "float16",
+    ]  # fmt: skip
+    eight = step_bound(LLAMA, ROOF, "float8", 1, 1, 512)
+    assert eight.peak == 989e12 and eight.floor() == pytest.approx(step_bound(LLAMA, ROOF).floor() / 2, rel=0.05)
+
+
 def test_an_unknown_rate_is_named() -> None:
-    with pytest.raises(ValueError, match="knows no rate for int4; it knows float16, float32"):
-        step_bound(PICO, ROOF, "int4")
+    with pytest.raises(ValueError, match="no rate for float64 or wider; it knows float16, float32"):
+        step_bound(PICO, ROOF, "float64")
