@@ -56,11 +56,12 @@ $(INSTALLED): pyproject.toml requirements.txt | .venv/bin/python
 	$(PIP) install --quiet --no-deps --no-build-isolation --no-index --editable .
 	@touch $@
 
-# The browser tests drive JupyterLab in Chromium.
-browser:
-	@if command -v $${LABLLM_CHROMIUM:-chromium} google-chrome >/dev/null; then :; \
-	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq chromium; \
-	else echo "The browser tests need Chromium: install it (Debian: sudo apt-get install chromium), or name a Chrome in LABLLM_CHROMIUM."; exit 1; fi
+# The browser tests drive JupyterLab in Chromium, through Playwright's own copy of Node.js.
+browser: $(INSTALLED)
+	@chromium() { command -v "$${LABLLM_CHROMIUM:-chromium}" || command -v google-chrome; }; \
+	if chromium >/dev/null && $(BIN)/python -m playwright --version >/dev/null 2>&1; then :; \
+	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq chromium libatomic1; \
+	else echo "The browser tests need Chromium (LABLLM_CHROMIUM names another Chrome) and libatomic: on Debian, sudo apt-get install chromium libatomic1"; exit 1; fi
 
 wheels: .venv/bin/python
 	@[ -n "$(WHEELS)" ] || { echo "Say where to put the wheels: make wheels WHEELS=folder"; exit 1; }
