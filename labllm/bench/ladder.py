@@ -45,7 +45,7 @@ class Rung:
     memory(workload)           bytes that run allocates at its peak, by formula: checked before it runs
     own_reference(state, rows) makes the rung lossy: float64 answer on its own operands
     peer                       a production library's implementation
-    sources                    further modules or functions whose code the record's hash covers
+    sources                    further functions, or modules by name (a kernel's file), that the hash covers
     """
 
     name: str

@@ -113,6 +113,7 @@ STREAM = Ladder(
             _with_target,
             about="one load (and store) an element, nothing else",
             needs=("triton",),
+            sources=("labllm.kernels.stream",),
         ),
         Rung("torch", _stream_torch, _with_target, peer=True),
     ),

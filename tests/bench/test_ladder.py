@@ -76,10 +76,45 @@ def test_the_hash_ignores_comments_docstrings_and_layout() -> None:
     assert normalised('x = "#1"\n') != normalised('x = "#2"\n'), "a mark inside a string is no comment"
 
 
-def test_the_hash_follows_the_code() -> None:
-    assert source_hash((toy.HONEST.run,)) == source_hash((toy.LIAR.run,)), "one file, one hash"
-    assert source_hash((toy.HONEST.run,)) != source_hash((axes,))
-    assert len(source_hash((axes,))) == 12
+def test_the_hash_follows_what_is_called() -> None:
+    rung = {r.name: source_hash(r.code) for r in ladder("decode-attention").rungs if not r.peer}
+    assert len(set(rung.values())) == len(rung), "no two rungs run the same code"
+    assert all(len(digits) == 12 for digits in rung.values())
+
+
+def test_a_change_in_a_called_function_changes_the_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    from labllm.attention import naive
+
+    one = ladder("decode-attention")
+    before = {r.name: source_hash(r.code) for r in one.rungs}
+
+    def causal_mask(queries, keys, device=None):
+        return None
+
+    monkeypatch.setattr(naive, "causal_mask", causal_mask)
+    after = {r.name: source_hash(r.code) for r in one.rungs}
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"recompute", "cached, repeated"}
+
+
+def test_a_constant_is_part_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    from labllm.bench import ladders as machine
+
+    before = source_hash(ladder("bandwidth")["torch"].code)
+    monkeypatch.setattr(machine, "PIECE", 2**17)
+    assert source_hash(ladder("bandwidth")["torch"].code) != before
+
+
+def test_a_rung_of_triton_names_its_kernel() -> None:
+    for one in ladders():
+        for rung in one.rungs:
+            if {"triton", "triton-compiled"} & set(rung.needs):
+                assert any(str(source).startswith("labllm.kernels.") for source in rung.sources), (one.name, rung.name)
+
+
+def test_a_module_that_is_not_there_is_named() -> None:
+    with pytest.raises(ValueError, match=r"labllm\.kernels\.strem"):
+        source_hash(("labllm.kernels.strem",))
 
 
 def test_versions_name_what_decides_a_figure() -> None:
