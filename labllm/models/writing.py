@@ -28,7 +28,7 @@ from labllm.ui.tokens import Piece, tokens, visible
 SLOW, AS_IT_COMES = "slow motion", "as it comes"
 REST = 0.08  # seconds between tokens in slow motion
 FRAME = 0.05  # seconds of writing after which the text is shown again
-PROMPT = "def mean(values):\n    "
+PROMPT = "class Point:\n    def __init__(self, x, y):"
 
 
 @dataclass
