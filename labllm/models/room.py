@@ -14,6 +14,7 @@ import torch
 
 from labllm.models.config import ModelConfig
 from labllm.models.count import kv_bytes_per_token, parameters
+from labllm.ui.style import engineering
 
 GPU_MEMORY_UTILIZATION = 0.9
 
@@ -55,6 +56,17 @@ class Room:
     def num_seqs(self) -> int:
         """Sequences that fit beside the weights; 0 where not even the weights fit."""
         return max(0, int((self.usable - self.weights) // self.per_sequence))
+
+    def verdict(self, batch: int) -> str:
+        """Whether `batch` sequences fit, in a sentence."""
+        needed = self.weights + batch * self.per_sequence
+        each = f"A sequence of {self.context} tokens takes {engineering(self.per_sequence, 'B')} of cache"
+        if self.usable < self.weights:
+            return f"{each}, and the weights alone, {engineering(self.weights, 'B')}, do not fit."
+        room = f"{each}; beside {engineering(self.weights, 'B')} of weights there is room for {self.num_seqs}"
+        if needed <= self.usable:
+            return f"{room}: {batch} fit, and {engineering(self.usable - needed, 'B')} stay free."
+        return f"{room}: {batch} do not fit, by {engineering(needed - self.usable, 'B')}."
 
     def bar(self, batch: int) -> dict[str, float]:
         """Bytes by part for `batch` sequences, as `ui.memory` draws them."""

@@ -24,7 +24,12 @@ def test_llama_by_hand():
     room = Room(SHAPES["Llama-3.1-8B"], 8192, 80 * GIB)
     assert room.per_sequence == 2 * 32 * 8 * 128 * 2 * 8192 == GIB
     assert room.weights == 2 * 8_030_261_248
-    assert room.num_seqs == int(72 - room.weights / GIB)
+    assert room.num_seqs == int(72 - room.weights / GIB) == 57
+    assert room.verdict(32) == (
+        "A sequence of 8192 tokens takes 1.07 GB of cache; beside 16.1 GB of weights there is room for 57: "
+        "32 fit, and 26.9 GB stay free."
+    )
+    assert room.verdict(64).endswith("there is room for 57: 64 do not fit, by 7.47 GB.")
     assert Room(SHAPES["Llama-2-7B"], 8192, 80 * GIB).per_sequence == 4 * GIB
 
 
@@ -34,7 +39,9 @@ def test_an_eight_bit_cache_takes_half():
 
 
 def test_weights_that_do_not_fit_leave_no_room():
-    assert Room(SHAPES["Llama-3.1-70B"], 1, 80 * GIB).num_seqs == 0
+    room = Room(SHAPES["Llama-3.1-70B"], 1, 80 * GIB)
+    assert room.num_seqs == 0
+    assert room.verdict(1).endswith("and the weights alone, 141 GB, do not fit.")
 
 
 @pytest.mark.parametrize("wrong", [(0, GIB), (1, 0)])
