@@ -8,7 +8,7 @@ launched. It loses by being there: noting costs about a microsecond an operator,
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,3 +67,26 @@ def meaning(name: str) -> str:
     exact = (words for words, names in MEANING.items() if short in names)
     within = (words for words, names in MEANING.items() if any(len(n) > 8 and n in short for n in names))
     return next(exact, None) or next(within, "other")
+
+
+def profile_rows(found: Sequence[Operator], most: int = 8) -> list[dict[str, Any]]:
+    """The first `most` operators as rows of a table, and one row for all others together."""
+    rows = [
+        {
+            "operator": o.name,
+            "what it does": o.words,
+            "calls": o.calls,
+            "self (ms)": 1e3 * o.seconds,
+            "share (%)": 100 * o.share,
+        }
+        for o in found[:most]
+    ]
+    rest = found[most:]
+    if rest:
+        sums = {"calls": sum(o.calls for o in rest), "self (ms)": 1e3 * sum(o.seconds for o in rest)}
+        rows.append(
+            {"operator": f"{len(rest)} others", "what it does": ""}
+            | sums
+            | {"share (%)": 100 * sum(o.share for o in rest)}
+        )
+    return rows

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from labllm.models.profiling import MEANING, meaning, operators
+from labllm.models.profiling import MEANING, Operator, meaning, operators, profile_rows
 
 
 def test_what_ran_is_named_and_counted() -> None:
@@ -51,3 +51,11 @@ def test_words(name: str, words: str) -> None:
 def test_no_operator_has_two_meanings() -> None:
     names = [name for group in MEANING.values() for name in group]
     assert len(names) == len(set(names))
+
+
+def test_rows_add_up_with_the_others() -> None:
+    found = [Operator(f"aten::{n}", "other", n, n * 1e-3, n / 10) for n in (4, 3, 2, 1)]
+    rows = profile_rows(found, 2)
+    assert [row["operator"] for row in rows] == ["aten::4", "aten::3", "2 others"]
+    assert sum(row["share (%)"] for row in rows) == pytest.approx(100) and rows[-1]["calls"] == 3
+    assert len(profile_rows(found, 9)) == 4
