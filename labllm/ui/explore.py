@@ -40,6 +40,7 @@ def explore(
     rungs: Sequence[str] | None = None,
     machines: Sequence[str] | None = None,
     fixed: Mapping[str, Any] | None = None,
+    start: Mapping[str, Any] | None = None,
     baseline: str | None = None,
     size: str = "small",
     device: str | None = None,
@@ -49,6 +50,7 @@ def explore(
 
     rungs     ticked at first (default: all); machines likewise ('this machine', or names as records have them)
     fixed     fields held at a value, without a control
+    start     fields whose control starts at a value (default: what `ui.sizes` says)
     baseline  the rung that speed-ups are against (default: the first)
     size      how much a Run may ask of the machine: 'fast', 'small' or 'full' (`ui.sizes`)
     records   what to start from (default: all that `bench.load` finds)
@@ -58,9 +60,10 @@ def explore(
     field(ladder, x)
     device = device or default_device()
     known = load(ladder.name) if records is None else list(records)
-    return _Explorer(ladder, x, dict(fixed or {}), baseline, device, size, {r.key: r for r in known}).panel(
-        y, rungs, machines
+    explorer = _Explorer(
+        ladder, x, dict(fixed or {}), dict(start or {}), baseline, device, size, {r.key: r for r in known}
     )
+    return explorer.panel(y, rungs, machines)
 
 
 @dataclasses.dataclass
@@ -70,6 +73,7 @@ class _Explorer:
     ladder: Ladder
     x: str
     fixed: dict[str, Any]
+    start: dict[str, Any]
     baseline: str | None
     device: str
     size: str
@@ -77,7 +81,7 @@ class _Explorer:
     roof: Roof | None = None
 
     def panel(self, y: str, rungs: Sequence[str] | None, machines: Sequence[str] | None) -> Panel:
-        for name in self.fixed:
+        for name in (*self.fixed, *self.start):
             field(self.ladder, name)
         sizes.budget(self.device, self.size)
         self.ladder.only(*filter(None, [self.baseline]))
@@ -95,7 +99,7 @@ class _Explorer:
         return Panel(self._draw, controls, self._work, name=f"{self.ladder.name} over {self.x}", ready=ready)
 
     def _fields(self) -> dict[str, Any]:
-        start = dataclasses.replace(sizes.start(self.ladder, self.device), **self.fixed)
+        start = dataclasses.replace(sizes.start(self.ladder, self.device), **self.start, **self.fixed)
         controls: dict[str, Any] = {}
         for axis in axes(self.ladder.workload):
             value = getattr(start, axis.name)

@@ -27,6 +27,11 @@ def test_fields_become_controls_and_fixed_ones_do_not(toy) -> None:
     assert [v for _, v in panel.controls["rows"].options] == [1, 2, 4]
 
 
+def test_controls_start_where_they_are_told_to(toy) -> None:
+    panel = explore(toy, "size", start={"rows": 4})
+    assert panel.controls["rows"].value == 4 != explore(toy, "size").controls["rows"].value
+
+
 def test_recorded_machines_are_shown_before_anything_ran(toy, record) -> None:
     panel = explore(toy, "size", records=[record("sum", size, 1e-7, host=AWAY) for size in (16, 64)])
     assert "on H200" in panel.sentence.value and "Nothing is measured on this machine" in panel.sentence.value
@@ -122,6 +127,7 @@ def test_unknown_names_are_refused_in_one_sentence(toy) -> None:
     for options, message in (
         ({"x": "context"}, "its fields are size, rows, dtype"),
         ({"x": "size", "fixed": {"batch": 1}}, "has no field 'batch'"),
+        ({"x": "size", "start": {"batch": 1}}, "has no field 'batch'"),
         ({"x": "size", "rungs": ["flash"]}, "cannot be ticked"),
         ({"x": "size", "machines": ["T4"]}, "cannot be ticked"),
         ({"x": "size", "y": "joy"}, "must be one of"),
