@@ -13,10 +13,22 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
+from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from labllm.ui.style import FONT, INK, MUTED, PAPER, POINT
 
+NEAR = [(9, 0), (0, 10), (0, -10), (-9, 0), (8, 9), (8, -9), (-8, 9), (-8, -9)]  # points from the mark, right first
+FAR = [
+    (x * right, y * up)
+    for x, y in ((14, 26), (30, 14), (40, 0), (20, 48), (60, 30))
+    for right in (1, -1)
+    for up in (1, -1)
+]
+SIDES = [
+    (x, y, ("center", "left", "right")[(x > 0) - (x < 0)], ("center", "bottom", "top")[(y > 0) - (y < 0)])
+    for x, y in NEAR + FAR
+]
 LINE = 11.5  # points from one line of a label to the next
 COLUMNS = 32
 
@@ -96,7 +108,7 @@ def spread(wanted: Sequence[float], sizes: Sequence[float], room: float) -> list
 
 
 def beside(ax: Axes, labels: Sequence[Label], taken: Sequence[tuple[float, float]] = ()) -> None:
-    """Write each label next to its point inside the axes, on the first of eight sides where it hides nothing.
+    """Write each label next to its point inside the axes, on the first of SIDES where it hides nothing.
 
     `taken` are further data points to keep clear. Where no side is free the label goes to the side that hides least.
     """
@@ -104,29 +116,12 @@ def beside(ax: Axes, labels: Sequence[Label], taken: Sequence[tuple[float, float
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     box = ax.get_window_extent()
     pixel = figure.dpi * POINT
-    blocked = [_around(ax, b.x, b.y, 5 * pixel) for b in labels] + [_around(ax, x, y, 2 * pixel) for x, y in taken]
-    sides = [
-        (9, 0, "left", "center"),
-        (0, 10, "center", "bottom"),
-        (0, -10, "center", "top"),
-        (-9, 0, "right", "center"),
-        (8, 9, "left", "bottom"),
-        (8, -9, "left", "top"),
-        (-8, 9, "right", "bottom"),
-        (-8, -9, "right", "top"),
-        (14, 26, "left", "bottom"),
-        (14, -26, "left", "top"),
-        (-14, 26, "right", "bottom"),
-        (-14, -26, "right", "top"),
-        (20, 48, "left", "bottom"),
-        (20, -48, "left", "top"),
-        (-20, 48, "right", "bottom"),
-        (-20, -48, "right", "top"),
-    ]
+    blocked = [(_around(ax, b.x, b.y, 8 * pixel), 4.0) for b in labels]
+    blocked += [(_around(ax, x, y, 2 * pixel), 1.0) for x, y in taken]
     for label in labels:
         best = None
-        for dx, dy, ha, va in sides:
-            far = abs(dy) > 20
+        for dx, dy, ha, va in SIDES:
+            far = abs(dx) + abs(dy) > 20
             note = ax.annotate(
                 "\n".join(label.lines),
                 (label.x, label.y),
@@ -141,8 +136,9 @@ def beside(ax: Axes, labels: Sequence[Label], taken: Sequence[tuple[float, float
                 path_effects=[withStroke(linewidth=2.5, foreground=PAPER)],
                 arrowprops={"arrowstyle": "-", "color": label.color, "lw": 0.8} if far else None,
             )
-            extent = note.get_window_extent(renderer)
-            hidden = sum(_overlap(extent, other) for other in blocked) + 3 * _outside(extent, box)
+            note.update_positions(renderer)
+            extent = Text.get_window_extent(note, renderer)  # the words alone, without the leader
+            hidden = sum(w * _overlap(extent, other) for other, w in blocked) + 4 * _outside(extent, box)
             if best is None or hidden < best[0] - 1e-9:
                 if best is not None:
                     best[1].remove()
@@ -152,7 +148,7 @@ def beside(ax: Axes, labels: Sequence[Label], taken: Sequence[tuple[float, float
             if not best[0]:
                 break
         if best is not None:
-            blocked.append(best[2])
+            blocked.append((best[2], 4.0))
 
 
 def _around(ax: Axes, x: float, y: float, radius: float) -> Bbox:

@@ -19,7 +19,7 @@ from labllm.bench import Ladder, Record, Roof
 from labllm.roofline import attainable_rate, ridge
 from labllm.ui.labels import Label, beside, right_of
 from labllm.ui.series import HERE, here_name, say, short_name
-from labllm.ui.style import FONT, INK, MUTED, PAPER, engineering, look, name_axes, page, times, value_axis
+from labllm.ui.style import FONT, INK, MUTED, PAPER, count, engineering, look, name_axes, page, times, value_axis
 
 DASHES = {"measured": "-", "datasheet": "--"}
 SAMPLES = 64
@@ -53,7 +53,12 @@ def chart(
         (upright, bottom * (top / bottom) ** (i / SAMPLES)) for i in range(SAMPLES)
     ]
     name_axes(ax, "arithmetic intensity: FLOPs for each byte moved", f"achieved rate, {dtype}")
-    beside(ax, _points(ax, ladder, points, here), [(x, y) for x, y in clear if low <= x <= high and bottom <= y <= top])
+    path = [(r.moved.flops / r.moved.bytes, _rate(r)) for r in points]
+    beside(
+        ax,
+        _points(ax, ladder, points, here),
+        path + [(x, y) for x, y in clear if low <= x <= high and bottom <= y <= top],
+    )
     right_of(ax, [label for label, _ in lines])
     return fig
 
@@ -120,8 +125,13 @@ def _machine(record: Record, here: str) -> str:
 
 
 def _setting(ladder: Ladder, points: Sequence[Record]) -> str:
-    first = points[0].workload
-    return say({n: v for n, v in first.items() if all(r.workload.get(n) == v for r in points)}, ladder)
+    """What all points share, and what changes along the paths that join them."""
+    first, last = points[0].workload, points[-1].workload
+    shared = {n: v for n, v in first.items() if all(r.workload.get(n) == v for r in points)}
+    paths = [f"{say({n: first[n]}, ladder)} to {count(last[n])}" for n in first if n not in shared]
+    return say(shared, ladder) + (
+        f"\neach path runs from {', '.join(paths)}; its large mark is the end" if paths else ""
+    )
 
 
 def _caption(points: Sequence[Record], roofs: Sequence[Roof], dtype: str, here: str) -> str:
@@ -180,17 +190,13 @@ def _points(ax: Axes, ladder: Ladder, points: Sequence[Record], here: str) -> li
         mine = [r for r in points if (r.host.name, r.rung) == (host, rung)]
         style = look(order.index(rung))
         xs, ys = [r.moved.flops / r.moved.bytes for r in mine], [_rate(r) for r in mine]
-        ax.plot(
-            xs,
-            ys,
-            color=style.color,
-            marker=style.marker,
-            markersize=8,
-            linewidth=1,
-            zorder=3,
-            markerfacecolor=style.color if host == here else PAPER,
-            label=f"{rung} · {host}",
-        )
+        look_of = {
+            "color": style.color,
+            "marker": style.marker,
+            "markerfacecolor": style.color if host == here else PAPER,
+        }
+        ax.plot(xs, ys, markersize=4, linewidth=1, label=f"{rung} · {host}", **look_of)
+        ax.plot(xs[-1:], ys[-1:], markersize=9, zorder=3, **look_of)
         name = f"{rung} · {HERE if host == here else short_name(host)}" if many else rung
         excess = _excess(mine[-1])
         labels.append(Label(xs[-1], ys[-1], f"{name}:\n{excess}" if excess else name, style.color))
