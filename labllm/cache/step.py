@@ -3,7 +3,7 @@
 A step says which tokens are new, how many keys each of them may see and where those keys lie. It is passed down to
 every `attend` and never global, so two batches can be in flight and a test can build any shape of batch by hand.
 The same record serves a contiguous cache (one block a sequence: block_size = max_len, block_table[b] = [row],
-slot = row * max_len + position) and a paged one (many blocks a sequence).
+slot = row * max_len + position) and a paged one (many blocks a sequence, `labllm.cache.table` says which slots).
 
 Cost: a few integers a token. Invariant: cu_seqlens[b+1] - cu_seqlens[b] <= seq_lens[b] for every real sequence; the
 last query of b sees exactly seq_lens[b] keys. Padding of a captured graph: slot -1 and seq_len 0.
@@ -82,18 +82,9 @@ class Step:
         outgrows max_len, or a row named twice.
         """
         rows = range(len(num_new)) if rows is None else rows
-        if not 0 < len(num_new) == len(num_cached) == len(rows):
-            raise ValueError(
-                f"A step needs one num_cached, num_new and row a sequence, at least one sequence; "
-                f"got {len(num_cached)}, {len(num_new)} and {len(rows)}."
-            )
-        if min(num_new) < 1 or min(num_cached) < 0:
-            raise ValueError(
-                f"A sequence needs num_new >= 1 and num_cached >= 0; got {list(num_new)}, {list(num_cached)}."
-            )
+        lengths = _lengths(num_cached, num_new, len(rows), "row")
         if len(set(rows)) != len(rows) or min(rows) < 0:
             raise ValueError(f"Each sequence needs a cache row of its own, numbered from 0; got rows {list(rows)}.")
-        lengths = tuple((new, cached + new) for cached, new in zip(num_cached, num_new, strict=True))
         max_seq_len = max(total for _, total in lengths)
         if max_seq_len > max_len:
             raise ValueError(f"A sequence grows to {max_seq_len} tokens but a cache row holds max_len = {max_len}.")
@@ -110,6 +101,35 @@ class Step:
     def decode(cls, num_cached: Sequence[int], max_len: int, device: torch.device | str = "cpu") -> Step:
         """One new token a sequence behind num_cached[b] cached ones in row b. Raises as `contiguous`."""
         return cls.contiguous(num_cached, [1] * len(num_cached), max_len, device=device)
+
+    @classmethod
+    def paged(
+        cls,
+        tables: Sequence[Sequence[int]],
+        num_cached: Sequence[int],
+        num_new: Sequence[int],
+        block_size: int,
+        device: torch.device | str = "cpu",
+    ) -> Step:
+        """Step of a paged cache: sequence b has num_cached[b] tokens in blocks tables[b] and brings num_new[b] more.
+
+        A table must name blocks for the new tokens too; `block_table` is -1 where a sequence has no further block.
+        Raises ValueError for an empty batch, a sequence without a new token, a table that is too short, and for two
+        tokens that would share a slot: a shared block must be copied before it is written.
+        """
+        lengths = _lengths(num_cached, num_new, len(tables), "table")
+        slots = []
+        for blocks, (new, total) in zip(tables, lengths, strict=True):
+            if total > len(blocks) * block_size:
+                raise ValueError(
+                    f"A sequence grows to {total} tokens but its table names {len(blocks)} blocks of {block_size}."
+                )
+            slots += [blocks[p // block_size] * block_size + p % block_size for p in range(total - new, total)]
+        if len(set(slots)) < len(slots):
+            raise ValueError("Two new tokens share a slot: a block named by two tables must be copied before a write.")
+        width = max(map(len, tables))
+        table = [[*blocks, *[-1] * (width - len(blocks))] for blocks in tables]
+        return cls._packed(slots, table, lengths, device)
 
     @classmethod
     def uncached(cls, lengths: Sequence[int], device: torch.device | str = "cpu") -> Step:
@@ -133,3 +153,17 @@ class Step:
             max_seq_len=max(total for _, total in lengths),
             host_lengths=lengths,
         )
+
+
+def _lengths(
+    num_cached: Sequence[int], num_new: Sequence[int], num_places: int, place: str
+) -> tuple[tuple[int, int], ...]:
+    """(query_len, seq_len) of each sequence, where there is a `place`, a row or a table, for each."""
+    if not 0 < len(num_new) == len(num_cached) == num_places:
+        raise ValueError(
+            f"A step needs one num_cached, num_new and {place} a sequence, at least one sequence; "
+            f"got {len(num_cached)}, {len(num_new)} and {num_places}."
+        )
+    if min(num_new) < 1 or min(num_cached) < 0:
+        raise ValueError(f"A sequence needs num_new >= 1 and num_cached >= 0; got {list(num_new)}, {list(num_cached)}.")
+    return tuple((new, cached + new) for cached, new in zip(num_cached, num_new, strict=True))

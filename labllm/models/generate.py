@@ -37,17 +37,17 @@ def new_cache(model: Llama, num_seqs: int, max_len: int) -> ContiguousCache:
 
 def generate_cached(model: Llama, prompts: Prompts, max_new_tokens: int) -> list[list[int]]:
     """The max_new_tokens greedy ids that follow each prompt, with a KV cache. Raises ValueError for bad prompts."""
-    return _collect(stream_cached(model, prompts, max_new_tokens))
+    return collect(stream_cached(model, prompts, max_new_tokens))
 
 
 def generate_recompute(model: Llama, prompts: Prompts, max_new_tokens: int) -> list[list[int]]:
     """As `generate_cached`, but every step passes over all tokens again."""
-    return _collect(stream_recompute(model, prompts, max_new_tokens))
+    return collect(stream_recompute(model, prompts, max_new_tokens))
 
 
 def stream_cached(model: Llama, prompts: Prompts, max_new_tokens: int) -> Iterator[Tensor]:
     """Yield the next id of every prompt, [B] int64 on the model's device, max_new_tokens times."""
-    lens = _lengths(model, prompts, max_new_tokens)
+    lens = prompt_lengths(model, prompts, max_new_tokens)
     max_len = max(lens) + max_new_tokens
     model = model.with_attend(CachedAttention(new_cache(model, len(lens), max_len)))
     ids = torch.tensor([i for prompt in prompts for i in prompt], device=model.device)
@@ -60,7 +60,7 @@ def stream_cached(model: Llama, prompts: Prompts, max_new_tokens: int) -> Iterat
 
 def stream_recompute(model: Llama, prompts: Prompts, max_new_tokens: int) -> Iterator[Tensor]:
     """As `stream_cached`, without a cache."""
-    _lengths(model, prompts, max_new_tokens)
+    prompt_lengths(model, prompts, max_new_tokens)
     model = model.with_attend(recompute)
     rows = [torch.tensor(prompt, device=model.device) for prompt in prompts]
     for _ in range(max_new_tokens):
@@ -74,11 +74,13 @@ def _next(model: Llama, ids: Tensor, step: Step) -> Tensor:
     return model(ids, step).argmax(dim=-1)
 
 
-def _collect(steps: Iterator[Tensor]) -> list[list[int]]:
+def collect(steps: Iterator[Tensor]) -> list[list[int]]:
+    """Steps of ids [B] -> the ids of each sequence."""
     return torch.stack(list(steps), dim=1).tolist()
 
 
-def _lengths(model: Llama, prompts: Prompts, max_new_tokens: int) -> list[int]:
+def prompt_lengths(model: Llama, prompts: Prompts, max_new_tokens: int) -> list[int]:
+    """Tokens of each prompt. Raises ValueError where the model cannot continue them by max_new_tokens."""
     lens = [len(prompt) for prompt in prompts]
     if not lens or min(lens) < 1 or max_new_tokens < 1:
         raise ValueError(
