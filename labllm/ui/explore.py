@@ -183,6 +183,7 @@ class _Explorer:
             job.say("measuring this machine's limits first ...")
             self.roof = _limits(self.device)
         job.expect(sum(len(rungs) for _, rungs in steps))
+        job.remark = "" if job.smallest else sizes.left_out(ladder, steps, self.x)
         options = {"device": self.device, "roof": self.roof, "memory_limit": limit.memory, "stop": job.stopped}
         for workload, rungs in steps:
             at = say({self.x: getattr(workload, self.x)}, ladder)

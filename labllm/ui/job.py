@@ -20,7 +20,7 @@ class Job:
         problem: Callable[[str, str], None] = lambda word, text: None,
     ) -> None:
         self.smallest, self.redraw, self.problem = smallest, redraw, problem
-        self.done, self.total = 0, 0
+        self.done, self.total, self.remark = 0, 0, ""
         self._progress, self._stop = progress, threading.Event()
         self._meter = tqdm(total=0, file=io.StringIO())
 
@@ -48,11 +48,12 @@ class Job:
         self.say(words)
 
     def last_words(self, failed: bool = False) -> str:
-        """The status line once the work has ended."""
+        """The status line once the work has ended, with what the work wanted to add (`remark`)."""
         results = f"{self.done} result{'' if self.done == 1 else 's'}"
         if failed:
             return f"ended by an error, see above; {results} kept"
-        return f"stopped; {results} kept" if self.stopped() else f"finished: {results}"
+        ended = f"stopped; {results} kept" if self.stopped() else f"finished: {results}"
+        return f"{ended}; {self.remark}" if self.remark else ended
 
     def _how_far(self) -> str:
         state = self._meter.format_dict

@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from labllm.ui import table as tables
 from labllm.ui.job import Job
 from labllm.ui.picture import Picture
-from labllm.ui.style import DPI, WIDTH, png
+from labllm.ui.style import DPI, WIDTH, blank, png
 
 
 class View(NamedTuple):
@@ -129,13 +129,22 @@ class Panel:
             try:
                 view = View(*self._draw(**self.values))
             except Exception:
-                self.sentence.value = "<p>The picture still shows the settings before this error.</p>"
+                self._stale()
                 raise
             self.picture = Picture(png(view.figure), view.sentence)
             self.image.value = self.picture.data
             self.sentence.value = f"<p style='margin:.2em 0'>{html.escape(view.sentence)}</p>"
             rows = "" if view.table is None else tables.html(view.table)
             self.table.value = f"<div style='max-height:22em;overflow:auto'>{rows}</div>" if rows else ""
+
+    def _stale(self) -> None:
+        if self.picture.data:
+            self.sentence.value = "<p>The picture still shows the settings before this error.</p>"
+        else:
+            self.picture = Picture(
+                png(blank(self.name, "the error above kept it from being drawn")), "nothing is drawn yet"
+            )
+            self.image.value = self.picture.data
 
     def run(self, smallest: bool = False) -> None:
         """Start the measurements in a thread; `smallest` asks for the least that shows the panel works."""

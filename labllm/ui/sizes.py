@@ -15,8 +15,10 @@ import torch
 
 from labllm.bench import Ladder, Rung
 from labllm.bench.workload import axes
+from labllm.ui.style import count
 
 GIGA = 1e9
+Step = tuple[Any, tuple[str, ...]]  # a workload and the names of the rungs to measure on it
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def affordable(ladder: Ladder, rung: Rung, workload: Any, limit: Budget) -> bool
     return cost.flops <= limit.flops and cost.bytes <= limit.bytes and held <= limit.memory
 
 
-def plan(ladder: Ladder, base: Any, x: str, limit: Budget, smallest: bool = False) -> list[tuple[Any, tuple[str, ...]]]:
+def plan(ladder: Ladder, base: Any, x: str, limit: Budget, smallest: bool = False) -> list[Step]:
     """The workloads of a Run over field `x`, each with the rungs that the budget affords there.
 
     A rung that is too dear at a size is left out there and kept below; `smallest` keeps the first workload only.
@@ -78,3 +80,13 @@ def plan(ladder: Ladder, base: Any, x: str, limit: Budget, smallest: bool = Fals
         if rungs:
             steps.append((workload, rungs))
     return steps[:1] if smallest else steps
+
+
+def left_out(ladder: Ladder, steps: list[Step], x: str) -> str:
+    """Which rungs a plan leaves out at sizes that it keeps for others, in words; empty where none."""
+    parts = []
+    for rung in ladder.rungs:
+        missing = [getattr(workload, x) for workload, rungs in steps if rung.name not in rungs]
+        if missing:
+            parts.append(f"{rung.name} at {x} {count(missing[0])}{' and beyond' if len(missing) > 1 else ''}")
+    return f"left out as too much for a lab: {', '.join(parts)}" if parts else ""

@@ -154,6 +154,14 @@ class TestSizes:
             (16, ("loop", "sum")), (64, ("loop", "sum")), (256, ("sum",)),
         ]  # fmt: skip
         assert len(sizes.plan(toy, toy.workload(), "size", limit, smallest=True)) == 1
+        assert sizes.left_out(toy, steps, "size") == "left out as too much for a lab: loop at size 256"
+
+    def test_what_is_left_out_is_said_when_the_run_ends(self, toy, monkeypatch) -> None:
+        monkeypatch.setattr(sizes, "FAST", sizes.Budget(flops=2000, bytes=1e9, memory=1e9))
+        panel = explore(toy, "size")
+        panel.run()
+        assert panel.wait(SOON)
+        assert "finished: 5 results; left out as too much for a lab: loop at size 256" in panel.status.value
 
     def test_memory_is_bounded_too(self, toy) -> None:
         assert not sizes.affordable(

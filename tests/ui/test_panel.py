@@ -66,6 +66,15 @@ def test_a_drawing_error_is_shown_kept_and_says_that_the_picture_is_old() -> Non
         ui.self_check()
 
 
+def test_a_panel_that_cannot_be_drawn_at_all_still_shows_why() -> None:
+    def draw(n: int) -> View:
+        raise ZeroDivisionError("nothing to divide")
+
+    panel = Panel.of(draw, n=slider(1, 2))
+    assert "ZeroDivisionError" in panel.error.value
+    assert bytes(panel.image.value).startswith(b"\x89PNG")
+
+
 def test_run_works_in_a_thread_and_draws_what_it_adds() -> None:
     seen, main = [], threading.current_thread()
 
