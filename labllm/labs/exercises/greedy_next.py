@@ -33,6 +33,14 @@ def _over_positions(logits: Tensor, prompt_lens: Tensor) -> Tensor:
     return logits.argmax(dim=1)
 
 
+def _every_position(logits: Tensor, prompt_lens: Tensor) -> Tensor:
+    return logits.argmax(dim=-1)
+
+
+def _one_for_all(logits: Tensor, prompt_lens: Tensor) -> Tensor:
+    return logits[torch.arange(len(logits)), prompt_lens - 1].argmax()
+
+
 def _value_not_index(logits: Tensor, prompt_lens: Tensor) -> Tensor:
     return logits[torch.arange(len(logits)), prompt_lens - 1].max(dim=-1).values
 
@@ -55,16 +63,16 @@ EXERCISE = Exercise(
     title="The most likely next token of every prompt.",
     signature="greedy_next(logits: torch.Tensor, prompt_lens: torch.Tensor) -> torch.Tensor",
     shapes="""
-logits       [B, T, V] float: one row a prompt, padded on the right to T positions
-prompt_lens  [B] int64: how many positions of each row are real, 1 to T
-returns      [B] int64: token ids""",
+logits       [B, T, V] float: B prompts, padded on the right to T positions; a score for each of V tokens
+prompt_lens  [B] int64: how many positions of each row are real and not padding, 1 to T
+returns      [B] int64: the id of one token for each prompt""",
     formula="next[b] = argmax over v of logits[b, prompt_lens[b] - 1, v]",
     reference=reference,
     cases=(
-        _case("one prompt, no padding", 5, 5),
-        _case("equal lengths", 4, 4, 4, 4),
-        _case("padded rows", 6, 2, 6, 3),
+        _case("3 prompts of equal length", 4, 4, 4, 4),
+        _case("3 prompts, two of them padded", 6, 2, 6, 3),
         _case("a prompt of one token", 3, 1, 3),
+        _case("one prompt, no padding", 5, 5),
         _case("a batch of 16", 32, *range(1, 32, 2)),
     ),
     hints=(
@@ -79,6 +87,8 @@ returns      [B] int64: token ids""",
         Mistake(
             "It takes the argmax over the positions (dim 1); the vocabulary is the last dimension.", _over_positions
         ),
+        Mistake("It answers behind every position; each prompt asks behind its last real one only.", _every_position),
+        Mistake("It looks for one best token in all rows at once: argmax needs dim=-1 to answer a row.", _one_for_all),
         Mistake("It returns the largest logit; the token id is its index (argmax, not max).", _value_not_index),
         Mistake(
             "It takes all pairs of row and position: a slice beside an index tensor does not pair them up.", _every_row
