@@ -7,6 +7,7 @@ learner measured gets in, so what is drawn from it is the same everywhere.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from labllm.bench.record import Record
 from labllm.bench.roof import Roof
@@ -15,9 +16,14 @@ from labllm.bench.store import SHIPPED, load
 H200 = "NVIDIA H200"
 
 
-def shipped(ladder: str | None = None, host: str | None = None) -> list[Record]:
-    """The records that come with the package (of one ladder, of one machine by its name), timed or not."""
-    return [r for r in load(ladder, folders=[SHIPPED]) if host in (None, r.host.name)]
+def shipped(ladder: str | None = None, host: str | None = None, **workload: Any) -> list[Record]:
+    """The records that come with the package, timed or not: of one ladder, one machine by its name, some workloads.
+
+    A field of the workload is asked for by its value, or by a tuple of values: `shipped("gemm", H200, n=(4096, 8192))`.
+    """
+    wanted = {name: value if isinstance(value, tuple) else (value,) for name, value in workload.items()}
+    records = (r for r in load(ladder, folders=[SHIPPED]) if host in (None, r.host.name))
+    return [r for r in records if all(r.workload.get(name) in values for name, values in wanted.items())]
 
 
 def recorded_roof(host: str = H200, records: Iterable[Record] | None = None) -> Roof | None:

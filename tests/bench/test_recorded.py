@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from labllm.bench import recorded, save
 from labllm.bench.record import Host, Record, Spread, Work
 from labllm.bench.recorded import recorded_roof, shipped
 
@@ -41,6 +44,14 @@ def test_the_best_of_each_makes_the_roof() -> None:
 def test_half_a_roof_is_none() -> None:
     assert recorded_roof("box", STREAMS) is None and recorded_roof("box", GEMMS) is None
     assert recorded_roof("elsewhere", [*STREAMS, *GEMMS]) is None
+
+
+def test_workloads_are_asked_for_by_value_or_by_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "SHIPPED", tmp_path)
+    save([*STREAMS, *GEMMS], tmp_path)
+    assert {r.workload["n"] for r in shipped("gemm", n=8192)} == {8192}
+    assert len(shipped("gemm", "box", n=(4096, 8192), dtype="float16")) == 2
+    assert shipped("gemm", dtype="int4") == [] == shipped("gemm", batch=1)
 
 
 def test_shipped_records_are_of_the_machine_that_was_asked_for() -> None:
