@@ -9,7 +9,7 @@ from functools import cache
 from labllm.bench import Record
 from labllm.claims.claim import Claim, Verdict, missing
 from labllm.devices import KNOWN
-from labllm.models.breakdown import StepTime, step_times
+from labllm.models.breakdown import StepTime, bend, step_times
 from labllm.models.count import parameters
 from labllm.models.counted import counted_flops
 from labllm.models.shapes import GPT3_LIKE
@@ -52,26 +52,28 @@ def memory_bound(records: Sequence[Record]) -> Verdict:
     if len(curve) < 2 or curve[0].workload["batch"] != 1:
         return missing(LADDER)
     first, last = curve[0], curve[-1]
-    most, bend = last.workload["batch"], bend_of(curve)
+    most, meeting = last.workload["batch"], bend(curve)
     ridges = {s.name: ridge(s.peak("float16") or 0, s.bandwidth) for s in KNOWN if s.name in ("A100 80GB", "H200")}
     sentence = (
         f"{first.workload['model']}, the layer 'gate and up': one token takes {_us(first)} "
         f"({(first.bandwidth or 0) / 1e9:,.0f} GB/s), {most} tokens take {_us(last)} "
-        f"({(last.flop_rate or 0) / 1e12:,.3g} TFLOP/s); the flat and the rising part of the curve meet at {bend:.0f} "
-        f"tokens. By datasheet the ridge is at {ridges['A100 80GB']:.0f} FLOPs a byte on A100, which no record here "
-        f"is from, and at {ridges['H200']:.0f} on H200.{_prefill(parts, bend)}"
+        f"({(last.flop_rate or 0) / 1e12:,.3g} TFLOP/s); the flat and the rising part of the curve meet at "
+        f"{meeting:.0f} tokens. By datasheet the ridge is at {ridges['A100 80GB']:.0f} FLOPs a byte on A100, which no "
+        f"record here is from, and at {ridges['H200']:.0f} on H200.{_prefill(parts, meeting)}"
     )
     origin = {"machine": first.host.name, "date": max(r.date for r in curve)}
-    if bend >= most:
+    if meeting >= most:
         return Verdict("holds", sentence, **origin)
-    if bend < 2:
+    if meeting < 2:
         return Verdict("does not hold", sentence, **origin)
-    return Verdict("holds when", sentence, f"fewer than about {bend:.0f} tokens share a step, as in decode", **origin)
+    return Verdict(
+        "holds when", sentence, f"fewer than about {meeting:.0f} tokens share a step, as in decode", **origin
+    )
 
 
 def one_inference(records: Sequence[Record]) -> Verdict:
     """Claim i: FLOPs of one token, of one token behind a context, and of a whole prompt, as torch's counter finds
-them."""
+    them."""
     one, far, prompt = (_counted(*setting) for setting in ((1, 1), (1, 2048), (2048, 2048)))
     size = parameters(GPT3_LIKE).total
     sentence = (
@@ -83,12 +85,6 @@ them."""
     if abs(one / SAID - 1) < 0.02:
         return Verdict("holds when", sentence, "an inference is one token", **origin)
     return Verdict("does not hold", sentence, **origin)
-
-
-def bend_of(curve: Sequence[Record]) -> float:
-    """The batch where the flat part of time over batch (its first record) meets the rising part (its last)."""
-    first, last = curve[0], curve[-1]
-    return last.workload["batch"] * (first.seconds or 0) / (last.seconds or 1)
 
 
 @cache
@@ -122,8 +118,8 @@ def _decode_over_batch(parts: Sequence[Record]) -> list[Record]:
     return [best[batch] for batch in sorted(best)]
 
 
-def _prefill(parts: Sequence[Record], bend: float) -> str:
-    long = [r for r in parts if r.workload["queries"] > max(bend, 1)]
+def _prefill(parts: Sequence[Record], beyond: float) -> str:
+    long = [r for r in parts if r.workload["queries"] > max(beyond, 1)]
     if not long:
         return ""
     longest = max(long, key=lambda r: r.compulsory.flops)

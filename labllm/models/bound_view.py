@@ -8,11 +8,14 @@ from __future__ import annotations
 import pandas as pd
 
 from labllm.bench import Roof
+from labllm.devices import KNOWN
 from labllm.models.bound import Bound, arithmetic_of, step_bound
 from labllm.models.config import ModelConfig
 from labllm.models.cost import GROUPS
+from labllm.models.pico.shape import PICO
+from labllm.models.shapes import SHAPES
 from labllm.roofline import ridge
-from labllm.ui import View, roofs
+from labllm.ui import Panel, View, choice, roofs, slider
 from labllm.ui.roofs import Mark
 from labllm.ui.style import count, engineering
 
@@ -35,6 +38,27 @@ def bound_view(
     title = f"{name}, {kind} of {new}, context {count(context)}, {dtype}"
     figure = roofs.chart([roof], marks, unit, title=title)
     return View(figure, _sentence(step, roof, room, dtype, unit), pd.DataFrame([_row(step, group) for group in PARTS]))
+
+
+def what_bounds(here: Roof, room: float) -> Panel:
+    """A panel over model, step, batch, context, dtype and device; `here` is this machine's roof, `room` its bytes."""
+    devices = {spec.name: (Roof.of_spec(spec), spec.memory) for spec in KNOWN} | {"this machine": (here, room)}
+    models = {"pico": PICO} | SHAPES
+
+    def draw(model: str, step: str, batch: int, context: int, dtype: str, device: str) -> View:
+        new = 1 if step == "decode" else context
+        return bound_view(model, models[model], *devices[device], dtype, batch, new, context)
+
+    return Panel.of(
+        draw,
+        name="what bounds this step",
+        model=choice(*models, value="Llama-3.1-8B"),
+        step=choice("decode", "prefill"),
+        batch=slider(1, 4, 16, 64, 256, 1024, label="batch (sequences)"),
+        context=slider(128, 512, 2048, 8192, 32768, value=2048, label="context (tokens)"),
+        dtype=choice("float32", "float16", "float8", value="float16", label="numbers"),
+        device=choice(*devices, value="H200"),
+    )
 
 
 def _rate(step: Bound, group: str) -> float:

@@ -5,7 +5,8 @@ grow: that is why 'attention takes most of the time' and 'matrix products take m
 
 Invariant: a step stands here only when every one of its parts was timed, on one machine. The head counts for each
 sequence's last token, as a model runs it. It loses what lies between the parts: activations, residual sums, launch
-gaps."""
+gaps.
+"""
 
 from __future__ import annotations
 
@@ -70,6 +71,18 @@ def groups_over(steps: Sequence[StepTime], field: str) -> tuple[list[int], dict[
     if len(set(xs)) < len(xs):
         raise ValueError(f"two steps have the same {field}: choose steps that differ in {field} alone, got {xs}")
     return xs, {group: [step.groups[group] for step in ordered] for group in GROUPS}
+
+
+def bend(records: Iterable[Record]) -> float:
+    """The batch at which time over batch bends: where its flat part, at batch 1, meets its rise to the largest batch.
+
+    Raises ValueError where the timed records have no batch of 1 or no other one.
+    """
+    curve = sorted((r.workload["batch"], r.seconds) for r in records if r.seconds)
+    if len(curve) < 2 or curve[0][0] != 1:
+        raise ValueError(f"a bend needs timed records at batch 1 and at larger ones, got {[b for b, _ in curve]}")
+    (_, one), (most, all_of_them) = curve[0], curve[-1]
+    return most * one / all_of_them
 
 
 def _part(w: LayerPart, part: str) -> LayerPart:

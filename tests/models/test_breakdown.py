@@ -8,7 +8,7 @@ import pytest
 
 from labllm.bench import KernelClock, Record, measure
 from labllm.bench.record import Host, Spread, Work
-from labllm.models.breakdown import groups_over, step_times
+from labllm.models.breakdown import bend, groups_over, step_times
 from labllm.models.cost import PARTS_OF_A_MODEL
 from labllm.models.parts import PARTS, LayerPart
 
@@ -72,3 +72,11 @@ def test_measured_parts_make_a_step() -> None:
     records = [r for w in PARTS.sizes["fast"] for r in measure(quick, w, device="cpu")]
     decode, prefill = step_times(records)
     assert (decode.queries, prefill.queries) == (1, 128) and 0 < decode.share("GEMMs") < 1
+
+
+def test_a_curve_bends_where_flat_and_rising_meet() -> None:
+    curve = [timed(max(50, b / 2), part="down", batch=b) for b in (1, 64, 512)]
+    assert bend(curve) == bend(curve[::-1]) == 100
+    for wrong in (curve[1:], curve[:1], []):
+        with pytest.raises(ValueError, match="at batch 1 and at larger ones"):
+            bend(wrong)

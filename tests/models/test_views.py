@@ -9,7 +9,7 @@ import pytest
 from labllm.bench import Record, Roof
 from labllm.bench.record import Host, Spread, Work
 from labllm.models.bound import step_bound
-from labllm.models.bound_view import bound_view
+from labllm.models.bound_view import bound_view, what_bounds
 from labllm.models.cost import PARTS_OF_A_MODEL
 from labllm.models.parts import LayerPart, part_cost
 from labllm.models.pico.shape import PICO
@@ -69,3 +69,13 @@ def test_the_view_tells_the_floor_and_the_limit() -> None:
 def test_what_does_not_fit_and_what_has_no_unit_is_said() -> None:
     text = bound_view("70B", SHAPES["Llama-3.1-70B"], ROOF, 80e9, "float8", 64, 1, 32768).sentence
     assert "does not fit into the 80 GB" in text and "no unit for float8" in text and "computed in float16" in text
+
+
+def test_every_control_of_the_panel_moves_the_picture() -> None:
+    panel = what_bounds(ROOF, 8e9)
+    for name, other in (("model", "pico"), ("step", "prefill"), ("batch", 64), ("context", 8192), ("dtype", "float8")):
+        before = panel.image.value
+        panel.controls[name].value = other
+        assert panel.image.value != before and not panel.errors, name
+    panel.controls["device"].value = "this machine"
+    assert "8 GB" in panel.sentence.value and not panel.errors
