@@ -55,6 +55,14 @@ class Snapshot:
         return sum(size for _, size in self.spans[kind]) / self.num_slots
 
 
+RULES: dict[str, Callable[[Request, int], int]] = {
+    "max_model_len": lambda request, max_model_len: max_model_len,
+    "next power of two": lambda request, max_model_len: min(max_model_len, 1 << (request.total - 1).bit_length()),
+    "true length": lambda request, max_model_len: request.total,
+}
+"""(request, max_model_len) -> slots to reserve. Only the first can be had: the others know the length beforehand."""
+
+
 def lognormal_requests(count: int, average: float, spread: float, max_len: int, seed: int = 0) -> list[Request]:
     """Seeded requests of about `average` tokens, half of them prompt, at most `max_len`.
 

@@ -64,9 +64,10 @@ class Room:
         if self.usable < self.weights:
             return f"{each}, and the weights alone, {engineering(self.weights, 'B')}, do not fit."
         room = f"{each}; beside {engineering(self.weights, 'B')} of weights there is room for {self.num_seqs}"
+        fits, not_fits = ("fits", "does not fit") if batch == 1 else ("fit", "do not fit")
         if needed <= self.usable:
-            return f"{room}: {batch} fit, and {engineering(self.usable - needed, 'B')} stay free."
-        return f"{room}: {batch} do not fit, by {engineering(needed - self.usable, 'B')}."
+            return f"{room}: {batch} {fits}, and {engineering(self.usable - needed, 'B')} stay free."
+        return f"{room}: {batch} {not_fits}, by {engineering(needed - self.usable, 'B')}."
 
     def bar(self, batch: int) -> dict[str, float]:
         """Bytes by part for `batch` sequences, as `ui.memory` draws them."""

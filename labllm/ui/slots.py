@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from labllm.ui.style import COLORS, FONT, INK, MUTED, PAPER, count, engineering, name_axes, page
+from labllm.ui.style import COLORS, FONT, HATCHES, INK, MUTED, PAPER, count, engineering, name_axes, page
 
 Spans = Mapping[str, Sequence[tuple[int, int]]]
 HEIGHT, LOWEST, HIGHEST = 0.17, 0.8, 4.2  # inches a row, and of all rows
-HATCHES = ("", "....", "////", "")
 
 
 def chart(spans: Spans, row: int, title: str, subtitle: str = "", *, caption: str = "") -> Figure:
@@ -34,7 +33,8 @@ def chart(spans: Spans, row: int, title: str, subtitle: str = "", *, caption: st
     for number, (kind, found) in enumerate(spans.items()):
         free = number == len(spans) - 1
         color = PAPER if free else COLORS[number % len(COLORS)]
-        look = {"facecolor": color, "edgecolor": MUTED if free else PAPER, "hatch": HATCHES[number % len(HATCHES)]}
+        hatch = "" if free else HATCHES[number % len(HATCHES)]
+        look = {"facecolor": color, "edgecolor": MUTED if free else PAPER, "hatch": hatch}
         for line, pieces in _by_row(found, row).items():
             ax.broken_barh(pieces, (line - 0.42, 0.84), linewidth=0.5, **look)
         share = engineering(sum(size for _, size in found) / total, "%")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labllm.cache.replay import KINDS, Request, lognormal_requests, replay, shares
+from labllm.cache.replay import KINDS, RULES, Request, lognormal_requests, replay, shares
 
 REQUESTS = st.lists(st.builds(Request, st.integers(1, 8), st.integers(1, 8)), min_size=1, max_size=25)
 
@@ -66,3 +66,9 @@ def test_replay_refuses_a_reservation_that_cannot_work():
 def test_shares_need_a_step_in_which_somebody_waited():
     with pytest.raises(ValueError, match="no step"):
         shares(list(replay([Request(1, 1)], 10, lambda r: 5)))
+
+
+@pytest.mark.parametrize(("total", "slots"), [(2, 2), (3, 4), (16, 16), (17, 20)])
+def test_rules_by_hand(total: int, slots: int):
+    request = Request(1, total - 1)
+    assert [rule(request, 20) for rule in RULES.values()] == [20, slots, total]

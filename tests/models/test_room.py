@@ -29,6 +29,7 @@ def test_llama_by_hand():
         "A sequence of 8192 tokens takes 1.07 GB of cache; beside 16.1 GB of weights there is room for 57: "
         "32 fit, and 26.9 GB stay free."
     )
+    assert "57: 1 fits, and" in room.verdict(1)
     assert room.verdict(64).endswith("there is room for 57: 64 do not fit, by 7.47 GB.")
     assert Room(SHAPES["Llama-2-7B"], 8192, 80 * GIB).per_sequence == 4 * GIB
 
