@@ -16,7 +16,7 @@ from labllm.ui import Panel, Picture, View, choice, draw, slider, slots
 from labllm.ui import shares as share_chart
 
 AVERAGES, SPREADS, MOMENTS = (64, 128, 256, 512), (0, 0.25, 0.5, 1, 2), (0.1, 0.25, 0.5, 0.75)
-REQUESTS = 8  # for each row of the cache, so that most of a replay is spent with a full cache
+DEMAND = 5  # tokens of all requests together, in caches: enough that most of a replay meets a full one
 
 
 def reservations(max_model_len: int = 1024, rows: int = 16) -> Panel:
@@ -67,7 +67,8 @@ def over(
 
 @lru_cache(maxsize=64)
 def _replayed(rule: str, average: int, spread: float, max_len: int, rows: int) -> list[Snapshot]:
-    requests = lognormal_requests(REQUESTS * rows, average, spread, max_len)
+    count = DEMAND * rows * max_len // average
+    requests = lognormal_requests(count, average, spread, max_len)
     return list(replay(requests, rows * max_len, partial(RULES[rule], max_model_len=max_len)))
 
 
