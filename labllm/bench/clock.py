@@ -130,7 +130,7 @@ class RunClock:
     most: int = 5
 
     def probe(self, run: Callable[[Any], Any], state: Any, device: str) -> float:
-        return wall(lambda: run(state), device)
+        return float("inf")  # a whole run is never short, and dear enough not to be repeated for an estimate
 
     def time(
         self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, short: bool, touched: float
