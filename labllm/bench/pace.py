@@ -7,9 +7,8 @@ machine was doing; `measure` is for figures that are to be compared and kept.
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 import torch
@@ -32,12 +31,19 @@ def pace(items: Iterable[Item], device: str = "cpu") -> Iterator[tuple[Item, flo
         yield item, time.perf_counter() - start
 
 
-def typical_pace(make: Callable[[], Iterable[object]], runs: int = 3, device: str = "cpu") -> list[float]:
-    """Seconds of each item: the median over several runs of a fresh `make()`, after one run to warm up.
+def best_pace(
+    ways: Mapping[str, Callable[[], Iterable[object]]], runs: int = 3, device: str = "cpu"
+) -> dict[str, list[float]]:
+    """Seconds of each item for each way to make the stream: the least over several runs, after one to warm up.
 
-    Raises ValueError where the runs yield different numbers of items.
+    Interruptions only add, so the least is nearest to what the work itself takes; the runs of all ways alternate, so
+    that a busy minute does not fall on one of them. Raises ValueError where runs of one way differ in their length.
     """
-    every = [[seconds for _, seconds in pace(make(), device)] for _ in range(runs + 1)][1:]
-    if len({len(run) for run in every}) > 1:
-        raise ValueError(f"each run must yield as many items as the others, got {[len(run) for run in every]}")
-    return [statistics.median(column) for column in zip(*every, strict=True)]
+    taken: dict[str, list[list[float]]] = {name: [] for name in ways}
+    for _ in range(runs + 1):
+        for name, make in ways.items():
+            taken[name].append([seconds for _, seconds in pace(make(), device)])
+    for name, every in taken.items():
+        if len({len(run) for run in every}) > 1:
+            raise ValueError(f"each run of {name} must yield as many items, got {[len(run) for run in every]}")
+    return {name: [min(column) for column in zip(*every[1:], strict=True)] for name, every in taken.items()}

@@ -84,9 +84,11 @@ def _name(name: str, row: Sequence[float]) -> str:
 
 
 def _frame(row: Sequence[float]) -> float:
-    """What must be seen: the first wait, and nine in ten of the others with room to spare."""
+    """What must be seen: the first wait, and all others where they are few, else nine in ten of them."""
     further = sorted(row[1:])
-    return 1.1 * max(row[0], 1.5 * further[int(0.9 * (len(further) - 1))] if further else 0.0)
+    if len(further) < 10:
+        return 1.1 * max(row)
+    return 1.1 * max(row[0], 1.5 * further[int(0.9 * (len(further) - 1))])
 
 
 def _marks(ax: Axes, i: int, row: Sequence[float], top: float, name: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from labllm.bench import pace as module
-from labllm.bench.pace import pace, typical_pace
+from labllm.bench.pace import best_pace, pace
 
 
 class Clock:
@@ -40,18 +41,21 @@ def test_the_reader_s_own_time_does_not_count(clock: Clock):
     assert found == [("first", 5.0), ("second", 2.0)]
 
 
-def test_a_typical_pace_leaves_out_the_first_run_and_takes_medians(clock: Clock):
-    runs = iter([(90.0, 90.0), (1.0, 5.0), (2.0, 4.0), (80.0, 3.0)])
+def test_the_best_pace_leaves_out_the_first_run_and_alternates(clock: Clock):
+    waits = {"a": iter([(0.5, 0.5), (1.0, 5.0), (2.0, 4.0)]), "b": iter([(9.0,), (8.0,), (7.0,)])}
+    order = []
 
-    def make() -> Iterator[int]:
-        for number, seconds in enumerate(next(runs)):
+    def make(name: str) -> Iterator[int]:
+        order.append(name)
+        for number, seconds in enumerate(next(waits[name])):
             clock.now += seconds
             yield number
 
-    assert typical_pace(make) == [2.0, 4.0]
+    assert best_pace({name: partial(make, name) for name in waits}, runs=2) == {"a": [1.0, 4.0], "b": [7.0]}
+    assert order == ["a", "b"] * 3
 
 
 def test_runs_of_different_lengths_are_refused(clock: Clock):
     lengths = iter([1, 1, 2, 1])
-    with pytest.raises(ValueError, match="as many items"):
-        typical_pace(lambda: range(next(lengths)))
+    with pytest.raises(ValueError, match="each run of a must yield as many items"):
+        best_pace({"a": lambda: range(next(lengths))})

@@ -25,6 +25,11 @@ def test_a_late_token_is_an_arrow_at_the_edge_and_is_counted():
     assert any("1 wait beyond the frame" in text.get_text() for text in ax.figure.texts)
 
 
+def test_of_few_tokens_all_are_in_the_frame():
+    ax = pace.chart({"cached": [0.01, 0.01, 0.2]}, prompt=64).axes[0]
+    assert ax.get_ylim()[1] > 0.2 and not any("beyond" in text.get_text() for text in ax.figure.texts)
+
+
 def test_the_sentence_tells_steady_from_growing():
     growing = [0.1 + 0.01 * n for n in range(40)]
     said = pace.conclusion({"cached": STEADY, "recompute": growing}, prompt=64)
