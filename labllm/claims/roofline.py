@@ -21,28 +21,20 @@ LADDER = "layer-parts"
 
 
 def where_time_goes(records: Sequence[Record]) -> Verdict:
-    """Claim d: the shares of GEMMs and of attention in the decode steps of the largest model on one machine."""
+    """Claim d: the least and the most that GEMMs and attention take of a step, in the largest model on one machine."""
     steps = _largest_model(step_times(_one_machine(records)))
-    decode, prefill = ([s for s in steps if (s.queries > 1) == long] for long in (False, True))
-    if not decode:
+    if not steps:
         return missing(LADDER)
-    least, most = (pick(decode, key=lambda s: s.share("attention")) for pick in (min, max))
-    sentence = (
-        f"{least.model}: matrix products take {least.share('GEMMs'):.0%} of a step of {_at(least)}, and attention "
-        f"{most.share('attention'):.0%} of one of {_at(most)}"
-    )
-    if prefill:
-        longest = max(prefill, key=lambda s: s.context)
-        sentence += f"; attention takes {longest.share('attention'):.0%} of {_at(longest)}"
-    conditions = {
-        "matrix products are meant and the context is short": least.share("GEMMs"),
-        "attention is meant and a batch decodes with long contexts": most.share("attention"),
-    }
-    true = [condition for condition, share in conditions.items() if share >= MOST]
-    origin = {"machine": least.host, "date": max(s.date for s in steps)}
+    ranges, true = [], []
+    for group, words in (("GEMMs", "matrix products"), ("attention", "attention")):
+        least, most = (pick(steps, key=lambda s, g=group: s.share(g)) for pick in (min, max))
+        ranges.append(f"{words} from {least.share(group):.0%} ({_at(least)}) to {most.share(group):.0%} ({_at(most)})")
+        true += [f"{words} in {_at(most)}"] if most.share(group) >= MOST else []
+    sentence = f"{steps[0].model}: of a step's time, {ranges[0]}, and {ranges[1]}."
+    origin = {"machine": steps[0].host, "date": max(s.date for s in steps)}
     if not true:
-        return Verdict("does not hold", f"{sentence}; neither reaches {MOST:.0%}.", **origin)
-    return Verdict("holds when", f"{sentence}.", ", or ".join(true), **origin)
+        return Verdict("does not hold", f"{sentence} Neither reaches {MOST:.0%}.", **origin)
+    return Verdict("holds when", sentence, f"it is {', or '.join(true)}", **origin)
 
 
 def memory_bound(records: Sequence[Record]) -> Verdict:
@@ -128,8 +120,9 @@ def _prefill(parts: Sequence[Record], beyond: float) -> str:
 
 
 def _at(step: StepTime) -> str:
-    what = "decode" if step.queries == 1 else "prefill"
-    return f"{what} (batch {step.batch}, context {step.context})"
+    if step.queries > 1:
+        return f"prefill of {step.queries} tokens"
+    return f"decode of {step.batch} x {step.context} tokens of context"
 
 
 def _us(record: Record) -> str:
