@@ -11,6 +11,7 @@ import typer
 from labllm.home import checkout
 from labllm.notebooks.index import describe, labs, set_next, with_table
 from labllm.notebooks.normal import dumps, normalise, read
+from labllm.notebooks.picture import FILE, picture, with_picture
 from labllm.notebooks.recorded import fill as filled
 from labllm.notebooks.recorded import stale
 
@@ -46,8 +47,12 @@ def run(root: Path, files: list[Path], *, check: bool, fill: bool) -> list[str]:
         complaints += _store(path, dumps(notebook), check)
         complaints += [f"{path.name}: {sentence}" for sentence in stale(notebook, records)]
     readme = root / "README.md"
-    complaints += _store(readme, with_table(readme.read_text(encoding="utf-8"), all_labs), check)
-    return complaints
+    shown = picture(records)
+    text = with_picture(with_table(readme.read_text(encoding="utf-8"), all_labs), shown)
+    if not check and (text.encode() != readme.read_bytes() or not (root / FILE).exists()):
+        (root / FILE).parent.mkdir(exist_ok=True)
+        (root / FILE).write_bytes(shown.data)
+    return complaints + _store(readme, text, check)
 
 
 def _store(path: Path, text: str, check: bool) -> list[str]:

@@ -87,16 +87,21 @@ def table(all_labs: list[Lab], folder: str = "notebooks") -> str:
 
 
 def with_table(readme: str, all_labs: list[Lab]) -> str:
-    """`readme` with the table between its two markers.
+    """`readme` with the table between its two markers; raises ValueError where they are missing."""
+    return between(readme, START, END, table(all_labs))
+
+
+def between(text: str, start: str, end: str, inside: str) -> str:
+    """`text` with `inside` on lines of its own between the lines `start` and `end`.
 
     Raises:
-        ValueError: the markers are missing.
+        ValueError: a marker is missing.
     """
-    before, start, rest = readme.partition(START)
-    _, end, after = rest.partition(END)
-    if not start or not end:
-        raise ValueError(f"README.md must hold the two lines that the table of labs goes between: {START} and {END}")
-    return f"{before}{start}\n{table(all_labs)}\n{end}{after}"
+    before, found_start, rest = text.partition(start)
+    _, found_end, after = rest.partition(end)
+    if not found_start or not found_end:
+        raise ValueError(f"README.md must hold the two lines that the generated part goes between: {start} and {end}")
+    return f"{before}{start}\n{inside}\n{end}{after}"
 
 
 def set_next(notebook: NotebookNode, lab: Lab, all_labs: list[Lab]) -> None:

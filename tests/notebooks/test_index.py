@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+from labllm.bench.store import SHIPPED
+from labllm.notebooks import picture
 from labllm.notebooks.__main__ import run
 from labllm.notebooks.index import END, NEXT, START, describe, labs, with_table
 
@@ -22,10 +25,13 @@ def lab(number: str, title: str, *sources: str, **facts: object) -> nbformat.Not
 
 @pytest.fixture
 def house(tmp_path: Path) -> Path:
-    """A repository with two labs."""
+    """A repository with two labs and the records that README's picture is drawn from."""
     (tmp_path / "notebooks").mkdir()
-    (tmp_path / "labllm" / "records").mkdir(parents=True)
-    (tmp_path / "README.md").write_text(f"# labllm\n\n{START}\n{END}\n\nafter\n")
+    records = tmp_path / "labllm" / "records"
+    records.mkdir(parents=True)
+    for path in SHIPPED.glob("decode-attention.*.json"):
+        shutil.copy(path, records)
+    (tmp_path / "README.md").write_text(f"# labllm\n\n{START}\n{END}\n\n{picture.START}\n{picture.END}\n\nafter\n")
     checks = 'labs.check("append", f)\ncheck(\n    "kv-bytes", g)\ncheck("append", f)'
     nbformat.write(lab("01", "Roofline", needs=[]), tmp_path / "notebooks" / "01_roofline.ipynb")
     nbformat.write(lab("02", "KV cache", checks), tmp_path / "notebooks" / "02_kv_cache.ipynb")
@@ -48,6 +54,14 @@ def test_run_writes_the_table_and_the_next_lines_once(house: Path):
     assert f"{NEXT} [02 KV cache](02_kv_cache.ipynb)" in first
     assert f"{NEXT} this is the last one so far." in last
     assert run(house, [], check=True, fill=False) == []
+
+
+def test_the_picture_is_drawn_with_its_sentence(house: Path):
+    run(house, [], check=False, fill=False)
+    readme = (house / "README.md").read_text()
+    sentence = picture.picture(SHIPPED).sentence
+    assert "H200" in sentence and f"![{sentence}]({picture.FILE.as_posix()})\n\n{sentence}\n" in readme
+    assert (house / picture.FILE).read_bytes().startswith(b"\x89PNG")
 
 
 def test_check_names_what_differs_and_writes_nothing(house: Path):
