@@ -71,3 +71,33 @@ def test_bad_batches_are_refused(arguments: dict, said: str) -> None:
 def test_uncached_needs_tokens(lengths: list[int]) -> None:
     with pytest.raises(ValueError, match="at least one token"):
         Step.uncached(lengths)
+
+
+def test_paged_step_of_a_mixed_batch() -> None:
+    step = Step.paged([[7, 2], [5], [0, 9, 3]], num_cached=[5, 0, 8], num_new=[1, 3, 2], block_size=4)
+    assert step.slot_mapping.tolist() == [2 * 4 + 1, 20, 21, 22, 12, 13]
+    assert step.block_table.tolist() == [[7, 2, -1], [5, -1, -1], [0, 9, 3]]
+    assert step.seq_lens.tolist() == [6, 3, 10] and step.cu_seqlens.tolist() == [0, 1, 4, 6]
+    assert step.positions.tolist() == [5, 0, 1, 2, 8, 9]
+    assert (step.block_table.dtype, step.slot_mapping.dtype) == (torch.int32, torch.int64)
+
+
+def test_a_contiguous_step_is_a_paged_one_of_one_block_a_sequence() -> None:
+    rows, paged = Step.contiguous([5, 0], [1, 3], 8, [2, 0]), Step.paged([[2], [0]], [5, 0], [1, 3], 8)
+    for name in ("slot_mapping", "block_table", "seq_lens", "cu_seqlens", "last", "positions"):
+        assert torch.equal(getattr(rows, name), getattr(paged, name))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (([], [], []), "at least one sequence"),
+        (([[0]], [0, 0], [1, 1]), "table a sequence"),
+        (([[0]], [0], [0]), "num_new >= 1"),
+        (([[0]], [4], [1]), "grows to 5 tokens but its table names 1 blocks of 4"),
+        (([[0, 1], [0, 1]], [5, 5], [1, 1]), "share a slot"),
+    ],
+)
+def test_bad_paged_batches_are_refused(arguments: tuple, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Step.paged(*arguments, block_size=4)

@@ -1,0 +1,164 @@
+"""Greedy equality: in float32 on pico every path to the next token writes the same ids.
+
+One module for the whole project. A path is a function (model, prompts, max_new_tokens) -> ids; a technique that claims
+to be exact adds its paths to PATHS. The reference recomputes everything. Where an id differs the reference's two best
+logits must lie within TIE of one another: then both ids are right, what follows cannot be compared, and the tie is
+counted in the test's report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+
+import pytest
+import torch
+
+from labllm.cache.table import BlockTable
+from labllm.models.generate import collect, generate_cached, generate_recompute
+from labllm.models.heldout import held_out
+from labllm.models.llama import Llama
+from labllm.models.paged import PagedModel, generate_forked, generate_paged
+from labllm.models.pico import pico, pico_tokenizer
+
+Ids = list[list[int]]
+TIE = 1e-4
+NEW_TOKENS = 18
+BEGINNING = 37  # tokens that all prompts of one batch share; no multiple of 16 or 64, so that forks copy
+OTHER = [11, 7]  # what another branch goes on with
+
+
+def paged_in_scattered_blocks(model: Llama, prompts: Ids, max_new_tokens: int, block_size: int) -> Ids:
+    """Blocks in random order that others left full of rubbish; prompts are read one by one, then decoded together."""
+    count = 2 * sum(-(-(len(prompt) + max_new_tokens) // block_size) for prompt in prompts)
+    paged, generator = PagedModel(model, count, block_size), torch.Generator().manual_seed(block_size)
+    paged.cache.pool.copy_(torch.randn(paged.cache.pool.shape, generator=generator))
+    paged.pool.allocate(count)
+    paged.pool.free(torch.randperm(count, generator=generator).tolist())
+    tables = [BlockTable(paged.pool) for _ in prompts]
+    first = [int(paged.read([t], [prompt]).argmax()) for t, prompt in zip(tables, prompts, strict=True)]
+    rest = collect(paged.write(tables, [[i] for i in first], max_new_tokens - 1))
+    return [[i, *ids] for i, ids in zip(first, rest, strict=True)]
+
+
+def paged_in_chunks(model: Llama, prompts: Ids, max_new_tokens: int, block_size: int) -> Ids:
+    """Each prompt is read in pieces of at most 9 tokens, across the edges of blocks."""
+    paged = PagedModel(model, sum(-(-(len(p) + max_new_tokens) // block_size) for p in prompts), block_size)
+    tables = [BlockTable(paged.pool) for _ in prompts]
+    for table, prompt in zip(tables, prompts, strict=True):
+        for start in range(0, len(prompt) - 1, 9):
+            paged.read([table], [prompt[start : min(start + 9, len(prompt) - 1)]])
+    return collect(paged.write(tables, [prompt[-1:] for prompt in prompts], max_new_tokens))
+
+
+def forked(model: Llama, prompts: Ids, max_new_tokens: int, block_size: int) -> Ids:
+    """Every prompt forks before its last token, and what another branch writes leaves no trace in this one."""
+    made = []
+    for prompt in prompts:
+        if len(prompt) == 1:
+            made += generate_paged(model, [prompt], max_new_tokens, block_size)
+            continue
+        tails = [prompt[-1:], OTHER, prompt[-1:]]
+        first, _, last = generate_forked(model, prompt[:-1], tails, max_new_tokens, block_size)
+        assert first == last
+        made.append(first)
+    return made
+
+
+PATHS: dict[str, Callable[[Llama, Ids, int], Ids]] = {
+    "cached": generate_cached,
+    **{
+        f"{name}, block size {size}": partial(path, block_size=size)
+        for name, path in {
+            "paged": generate_paged,
+            "paged in scattered blocks": paged_in_scattered_blocks,
+            "paged in chunks": paged_in_chunks,
+            "forked": forked,
+        }.items()
+        for size in (1, 16, 64)
+    },
+}
+
+
+@cache
+def model_on(device: str) -> Llama:
+    return pico(device, torch.float32)
+
+
+@cache
+def batches() -> dict[str, Ids]:
+    """Prompts of real text: lengths about the edges of blocks, and prompts with one beginning."""
+    text = pico_tokenizer().encode(held_out().text).ids
+    unequal = [text[1000 * i :][:length] for i, length in enumerate((1, 15, 16, 17, 64, 65))]
+    tails = [text[700 * i :][:length] for i, length in enumerate((1, 3, 11, 27), start=1)]
+    return {"unequal lengths": unequal, "one beginning": [text[:BEGINNING] + tail for tail in tails]}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The ids that follow each prompt, and by how much the best logit of each position exceeds the second best."""
+
+    ids: Ids
+    margins: list[list[float]]
+
+
+@cache
+@torch.inference_mode()
+def reference(batch: str, device: str) -> Reference:
+    model, prompts = model_on(device), batches()[batch]
+    ids = generate_recompute(model, prompts, NEW_TOKENS)
+    margins = []
+    for prompt, made in zip(prompts, ids, strict=True):
+        logits = model.forward_dense(torch.tensor([prompt + made[:-1]], device=device))[0, -NEW_TOKENS:]
+        best = logits.topk(2).values
+        margins.append((best[:, 0] - best[:, 1]).tolist())
+    return Reference(ids, margins)
+
+
+def ties(made: Sequence[Sequence[int]], expected: Reference) -> int:
+    """How many sequences differ from the reference at a tie. Raises AssertionError where one differs elsewhere."""
+    assert [len(ids) for ids in made] == [len(ids) for ids in expected.ids]
+    count = 0
+    for number, (ids, wanted, margins) in enumerate(zip(made, expected.ids, expected.margins, strict=True)):
+        differing = [i for i, (a, b) in enumerate(zip(ids, wanted, strict=True)) if a != b]
+        if differing:
+            first = differing[0]
+            assert margins[first] <= TIE, (
+                f"sequence {number} writes {ids[first]} as its new token {first} where the reference writes "
+                f"{wanted[first]}, by a margin of {margins[first]:.2g}"
+            )
+            count += 1
+    return count
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_greedy_ids_are_the_same_along(path: str, device: str, record_property: Callable[[str, object], None]) -> None:
+    made = PATHS[path](model_on(device), batches()["unequal lengths"], NEW_TOKENS)
+    record_property("ties", ties(made, reference("unequal lengths", device)))
+
+
+@pytest.mark.parametrize("block_size", [1, 16, 64])
+def test_prompts_that_share_the_blocks_of_one_beginning(
+    block_size: int, device: str, record_property: Callable[[str, object], None]
+) -> None:
+    prompts = batches()["one beginning"]
+    tails = [prompt[BEGINNING:] for prompt in prompts]
+    made = generate_forked(model_on(device), prompts[0][:BEGINNING], tails, NEW_TOKENS, block_size)
+    record_property("ties", ties(made, reference("one beginning", device)))
+
+
+def test_a_difference_passes_at_a_tie_only() -> None:
+    expected = Reference([[1, 2, 3], [4, 5, 6]], [[0.5, TIE / 2, 0.5], [0.5, 0.5, 0.5]])
+    assert ties([[1, 2, 3], [4, 5, 6]], expected) == 0
+    assert ties([[1, 9, 9], [4, 5, 6]], expected) == 1
+    for wrong in ([[9, 2, 3], [4, 5, 6]], [[1, 2, 3], [4, 5, 9]], [[1, 2, 9], [4, 5, 6]]):
+        with pytest.raises(AssertionError, match="writes 9"):
+            ties(wrong, expected)
+    with pytest.raises(AssertionError):
+        ties([[1, 2], [4, 5, 6]], expected)
