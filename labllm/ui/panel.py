@@ -45,8 +45,8 @@ Work = Callable[[dict[str, Any], Job], None]
 class Panel:
     """`controls` maps argument names of `draw` to widgets; `ready` is the status before the first Run.
 
-    In a front end its parts carry the classes labllm-plot, -sentence, -table, -status, -error, -run, -stop, -progress
-    and, for each control, labllm-NAME.
+    In a front end its parts carry the classes labllm-panel, -plot, -sentence, -table, -status, -error, -run, -stop and
+    -progress; each control carries labllm-NAME.
     """
 
     made: ClassVar[list[Panel]] = []
@@ -71,7 +71,7 @@ class Panel:
         )
         self.bar = _named(W.IntProgress(layout=W.Layout(width="180px", display="none")), "progress")
         self._say(ready)
-        self.widget = W.VBox([*self._rows(), self.error, self.image, self.sentence, self.table])
+        self.widget = _named(W.VBox([*self._rows(), self.error, self.image, self.sentence, self.table]), "panel")
         for key, control in self.controls.items():
             _named(control, key)
             control.description = control.description or key.replace("_", " ")
