@@ -28,9 +28,9 @@ def where_time_goes(records: Sequence[Record]) -> Verdict:
     ranges, true = [], []
     for group, words in (("GEMMs", "matrix products"), ("attention", "attention")):
         least, most = (pick(steps, key=lambda s, g=group: s.share(g)) for pick in (min, max))
-        ranges.append(f"{words} from {least.share(group):.0%} ({_at(least)}) to {most.share(group):.0%} ({_at(most)})")
+        ranges.append(f"from {least.share(group):.0%} ({_at(least)}) to {most.share(group):.0%} ({_at(most)})")
         true += [f"{words} in {_at(most)}"] if most.share(group) >= MOST else []
-    sentence = f"{steps[0].model}: of a step's time, {ranges[0]}, and {ranges[1]}."
+    sentence = f"{steps[0].model}: matrix products take {ranges[0]} of a step's time, attention {ranges[1]}."
     origin = {"machine": steps[0].host, "date": max(s.date for s in steps)}
     if not true:
         return Verdict("does not hold", f"{sentence} Neither reaches {MOST:.0%}.", **origin)

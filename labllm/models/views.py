@@ -66,5 +66,6 @@ def floor_rows(records: Iterable[Record], roof: Roof) -> list[dict[str, Any]]:
 
 def _step(record: Record) -> str:
     queries, batch = record.workload["queries"], record.workload["batch"]
-    sequences = "1 sequence" if batch == 1 else f"{batch} sequences"
-    return f"decode, {sequences}" if queries == 1 else f"prefill, {sequences} of {queries} tokens"
+    if queries > 1:
+        return f"prefill, {f'{batch} x ' if batch > 1 else ''}{queries} tokens"
+    return f"decode, {batch} sequence{'' if batch == 1 else 's'}"

@@ -64,7 +64,7 @@ def chart(
     if not sheet.places:
         return blank(sheet.ladder.title, EMPTY, sheet.subtitle)
     strip = ROW * len(rows) + (4 * POINT if rows else 0)
-    fig, ax = page(*texts, strip=strip, right=max(0.3, margin(ruler(), [*names, *rows])))
+    fig, ax = page(*texts, strip=strip, left=1.15, right=max(0.3, margin(ruler(), [*names, *rows])))
     _scales(ax, sheet)
     for limit in sheet.limits:
         ax.plot(*zip(*sorted(limit.at.items()), strict=True), linestyle=":", color=MUTED, linewidth=1.4)

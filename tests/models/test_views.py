@@ -35,7 +35,7 @@ def test_marks_stand_where_the_record_does() -> None:
     assert mark.name == "down" and mark.intensity == part_cost(w).intensity
     assert mark.rate == pytest.approx(part_cost(w).flops / 1e-3) and mark.family == "decode, 1 sequence"
     prefill = marks([timed(LayerPart("down", 128, 128, 16), 1e-3)])[0]
-    assert prefill.family == "prefill, 16 sequences of 128 tokens"
+    assert prefill.family == "prefill, 16 x 128 tokens"
 
 
 def test_every_part_has_a_row_and_both_counts_agree() -> None:
