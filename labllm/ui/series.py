@@ -6,13 +6,15 @@ records at the setting asked for, or at the nearest one that it recorded, and sa
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from labllm.bench import Ladder, Record, axes, stale
+from labllm.bench import Ladder, Record, axes
+from labllm.bench.fingerprint import source_hash
 from labllm.bench.workload import Axis
 from labllm.hardware import this_machine
 from labllm.ui.style import Look, count, look
@@ -115,7 +117,7 @@ def series(ladder: Ladder, records: Iterable[Record], x: str, here: str | None =
     field(ladder, x)
     here = here or here_name()
     mine = [r for r in records if r.ladder == ladder.name and x in r.workload and r.status != "cancelled"]
-    old = {id(r) for r in stale(mine, [ladder])}
+    now = {rung.name: _source(rung.code) for rung in ladder.rungs}
     order = [r.name for r in ladder.rungs]
     order += sorted({r.rung for r in mine} - set(order))
     groups: dict[tuple[int, str, str], list[Record]] = {}
@@ -129,9 +131,23 @@ def series(ladder: Ladder, records: Iterable[Record], x: str, here: str | None =
         done = tuple(r for r in points if r.status == "ok" and (r.time or (r.metrics and not _interpreted(r))))
         missing = tuple(r for r in points if r not in done)
         found.append(
-            Series(rung, host, not away, look(order.index(rung)), done, missing, any(id(r) in old for r in points))
+            Series(
+                rung,
+                host,
+                not away,
+                look(order.index(rung)),
+                done,
+                missing,
+                any(r.source != now.get(rung) for r in points),
+            )
         )
     return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _source(code: tuple[Any, ...]) -> str:
+    """The hash of a rung's sources, kept: every drawing asks for all of them."""
+    return source_hash(code)
 
 
 def _interpreted(record: Record) -> bool:
