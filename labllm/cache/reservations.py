@@ -29,7 +29,8 @@ def reservations(max_model_len: int = 1024, rows: int = 16) -> Panel:
         text = f"{now.running} sequences run, and the next waits for {now.asked} slots in one piece. "
         subtitle = f"average length {average}, spread {spread:g}; one moment of the replay"
         figure = slots.chart(now.spans, max_model_len, title, subtitle)
-        return View(figure, text + slots.conclusion(now.spans), _compared(runs))
+        text += f"{slots.conclusion(now.spans)} The table has means of whole replays."
+        return View(figure, text, _compared(runs))
 
     controls = {
         "rule": choice(*RULES),
@@ -73,7 +74,7 @@ def _replayed(rule: str, average: int, spread: float, max_len: int, rows: int) -
 
 
 def _compared(runs: dict[str, list[Snapshot]]) -> pd.DataFrame:
-    """A row a rule: sequences at once, and the mean share of each kind of slot."""
+    """A row a rule: sequences at once, and the share of each kind of slot, in the mean."""
     return pd.DataFrame(
         [
             {"reserved": rule, "sequences at once": sum(s.running for s in steps) / len(steps)}
