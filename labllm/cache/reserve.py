@@ -52,6 +52,12 @@ class Arena:
         """Reservations by owner, in the order of their slots."""
         return dict(self._spans)
 
+    def of(self, owner: Hashable) -> Reservation:
+        """The reservation of `owner`. Raises ValueError where it has none."""
+        if owner not in self._spans:
+            raise ValueError(f"{owner!r} holds no reservation here.")
+        return self._spans[owner]
+
     @property
     def holes(self) -> list[Hole]:
         """Free spans, in order."""
@@ -80,7 +86,7 @@ class Arena:
 
     def append(self, owner: Hashable, num_tokens: int = 1) -> None:
         """Write tokens behind those that `owner` has. Raises ValueError past the end of its reservation."""
-        span = self._of(owner)
+        span = self.of(owner)
         if num_tokens < 0 or span.used + num_tokens > span.size:
             raise ValueError(
                 f"{owner!r} holds {span.used} tokens of {span.size} reserved; {num_tokens} more do not fit."
@@ -89,7 +95,7 @@ class Arena:
 
     def free(self, owner: Hashable) -> None:
         """Give the owner's slots back. Raises ValueError where it has none."""
-        self._of(owner)
+        self.of(owner)
         del self._spans[owner]
 
     @property
@@ -105,8 +111,3 @@ class Arena:
     def external(self, size: int) -> int:
         """Free slots in holes too small for a reservation of `size`: all free slots where it cannot be placed."""
         return sum(hole.size for hole in self.holes if hole.size < size)
-
-    def _of(self, owner: Hashable) -> Reservation:
-        if owner not in self._spans:
-            raise ValueError(f"{owner!r} holds no reservation here.")
-        return self._spans[owner]
