@@ -12,6 +12,7 @@ LADDERS = {
     "host-link": "labllm.bench.ladders:TRANSFER",
     "decode-attention": "labllm.attention.ladder:DECODE",
     "prefill-attention": "labllm.attention.ladder:PREFILL",
+    "paged-decode": "labllm.attention.paged_ladder:PAGED_DECODE",
     "layer-parts": "labllm.models.parts:PARTS",
     "generation": "labllm.models.ladder:GENERATION",
     "conversation-turn": "labllm.models.turns:TURNS",

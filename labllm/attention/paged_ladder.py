@@ -1,0 +1,246 @@
+"""The ladder of paged decode: gather, read in place, split, split in one launch; peers read contiguous caches.
+
+Every rung above the peers reads the same random pages, whose table pads with a block of NaN: whoever reads past a
+length shows it. The peers get what paging gives up, one dense tensor of equal lengths: the distance to them is the
+price of paging, and where lengths differ they cannot play.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from labllm.attention.paged import Workspace, gather_decode, paged_decode, split_decode, split_decode_once
+from labllm.attention.paged.layout import reference
+from labllm.attention.paged.tiles import num_splits, places, tile_for
+from labllm.attention.sdpa import sdpa
+from labllm.bench import Ladder, Rung, axis, torch_dtype
+from labllm.hardware import this_machine
+from labllm.roofline import DTYPE_BYTES, Cost
+
+PICO, LLAMA_8B = (4, 2, 64), (32, 8, 128)
+DTYPES = ("float32", "float16", "bfloat16")
+CONTEXTS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 131072)
+BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True)
+class PagedDecode:
+    """One new token for each of `batch` sequences in pages of `block_size` tokens; the longest has `context` keys.
+
+    spread: 'equal' lengths; 'even', from context / batch to context in equal steps; or 'skewed', one sequence in
+    eight with the whole context and the others with an eighth of it."""
+
+    context: int = axis(1024, *CONTEXTS, unit="tokens", label="context")
+    batch: int = axis(8, 1, 4, 8, 16, 64, 128, unit="sequences", label="batch")
+    block_size: int = axis(16, *BLOCK_SIZES, unit="tokens", label="block size")
+    spread: str = axis("equal", "equal", "even", "skewed", label="lengths")
+    q_heads: int = axis(32, 4, 8, 16, 32, 64, label="query heads")
+    kv_heads: int = axis(8, 1, 2, 4, 8, 16, 32, label="KV heads")
+    head_dim: int = axis(128, 64, 80, 96, 128, 256, label="head dim")
+    dtype: str = axis("float16", *DTYPES)
+
+
+class Paged(NamedTuple):
+    """q [B, Hq, D], k_cache and v_cache [num_blocks, block_size, Hkv, D], block_table [B, max_blocks], seq_lens [B]."""
+
+    q: Tensor
+    k_cache: Tensor
+    v_cache: Tensor
+    block_table: Tensor
+    seq_lens: Tensor
+
+
+def lengths(w: PagedDecode) -> list[int]:
+    """Keys of each sequence."""
+    if w.spread == "equal":
+        return [w.context] * w.batch
+    if w.spread == "even":
+        return [-(-w.context * (i + 1) // w.batch) for i in range(w.batch)]
+    return [w.context if i % 8 == 0 else max(1, w.context // 8) for i in range(w.batch)]
+
+
+def _blocks(w: PagedDecode) -> list[int]:
+    return [-(-n // w.block_size) for n in lengths(w)]
+
+
+def _inputs(w: PagedDecode, device: str, seed: int) -> Paged:
+    """Pages and lengths in random order; the cache's last block is NaN and pads the table."""
+    generator = torch.Generator(device).manual_seed(seed)
+    order = torch.randperm(w.batch, generator=torch.Generator().manual_seed(seed)).tolist()
+    keys, blocks = ([numbers[i] for i in order] for numbers in (lengths(w), _blocks(w)))
+    pages = torch.randperm(sum(blocks), device=device, generator=generator).int()
+    table = torch.full((w.batch, max(blocks)), len(pages), dtype=torch.int32, device=device)
+    for row, mine in zip(table, pages.split(blocks), strict=True):
+        row[: len(mine)] = mine
+    shape = (len(pages) + 1, w.block_size, w.kv_heads, w.head_dim)
+    dtype = torch_dtype(w)
+    k, v = (torch.randn(shape, device=device, dtype=dtype, generator=generator) for _ in "kv")
+    k[-1], v[-1] = float("nan"), float("nan")
+    q = torch.randn(w.batch, w.q_heads, w.head_dim, device=device, dtype=dtype, generator=generator)
+    return Paged(q, k, v, table, torch.tensor(keys, dtype=torch.int32, device=device))
+
+
+def _kv_bytes(w: PagedDecode, keys: float) -> float:
+    return 2 * keys * w.kv_heads * w.head_dim * DTYPE_BYTES[w.dtype]
+
+
+def _cost(w: PagedDecode) -> Cost:
+    """Keys and values once, queries and outputs once, and the table: 4 bytes a page."""
+    keys, rows = sum(lengths(w)), 2 * w.batch * w.q_heads * w.head_dim * DTYPE_BYTES[w.dtype]
+    return Cost(4.0 * keys * w.q_heads * w.head_dim, _kv_bytes(w, keys) + rows + 4 * sum(_blocks(w)))
+
+
+def _gathered(w: PagedDecode) -> Cost:
+    return _cost(w) + Cost(0, 2 * _kv_bytes(w, w.batch * w.context))
+
+
+def _split_cost(w: PagedDecode) -> Cost:
+    """Besides what must move, D + 1 floats a query head and range, written and read."""
+    shape = w.q_heads // w.kv_heads, w.head_dim, int(DTYPE_BYTES[w.dtype]), this_machine()
+    splits = num_splits(w.batch * w.kv_heads, w.context, tile_for(*shape).block_n, places(*shape))
+    return _cost(w) + Cost(0, 8 * (w.head_dim + 1) * w.batch * w.q_heads * splits if splits > 1 else 0)
+
+
+def _with_workspace(inputs: Paged) -> tuple[Paged, Workspace]:
+    longest = inputs.block_table.shape[1] * inputs.k_cache.shape[1]
+    return inputs, Workspace.of(inputs.q, inputs.k_cache, longest)
+
+
+def _head_major(inputs: Paged) -> tuple[Paged, Workspace]:
+    """The same pages as [num_blocks, Hkv, block_size, D] in memory, seen in the usual layout."""
+    k, v = (cache.transpose(1, 2).contiguous().transpose(1, 2) for cache in (inputs.k_cache, inputs.v_cache))
+    return _with_workspace(inputs._replace(k_cache=k, v_cache=v))
+
+
+def _gather(inputs: Paged) -> Tensor:
+    return gather_decode(*inputs)
+
+
+def _in_place(inputs: Paged) -> Tensor:
+    return paged_decode(*inputs)
+
+
+def _split(state: tuple[Paged, Workspace]) -> Tensor:
+    inputs, workspace = state
+    return split_decode(*inputs, workspace=workspace)
+
+
+def _split_once(state: tuple[Paged, Workspace]) -> Tensor:
+    inputs, workspace = state
+    return split_decode_once(*inputs, workspace=workspace)
+
+
+def _contiguous(inputs: Paged) -> tuple[Tensor, Tensor, Tensor]:
+    """q [B, Hq, 1, D] and the keys and values of each sequence in a row of their own, [B, Hkv, T, D]."""
+    length = int(inputs.seq_lens[0])
+    k, v = (
+        cache[inputs.block_table.long()].flatten(1, 2)[:, :length].transpose(1, 2).contiguous()
+        for cache in (inputs.k_cache, inputs.v_cache)
+    )
+    return inputs.q.unsqueeze(2), k, v
+
+
+def _by_sdpa(backend: str, state: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    return sdpa(backend)(*state, True).squeeze(2)
+
+
+def _uneven(w: PagedDecode) -> str | None:
+    return None if len(set(lengths(w))) == 1 else "a dense cache has one length for all sequences: choose equal lengths"
+
+
+def _peer(backend: str, **limits: Any) -> Rung:
+    return Rung(
+        f"sdpa[{backend}] contiguous",
+        partial(_by_sdpa, backend),
+        _contiguous,
+        refuses=_uneven,
+        memory=_copy_bytes,
+        peer=True,
+        **limits,
+    )
+
+
+def _copy_bytes(w: PagedDecode) -> float:
+    return _kv_bytes(w, w.batch * w.context)
+
+
+def _kernel(name: str, run: Callable[[Any], Tensor], about: str, *kernels: str, **more: Any) -> Rung:
+    sources = tuple(f"labllm.kernels.{kernel}" for kernel in ("paged_decode", *kernels))
+    return Rung(name, run, about=about, needs=("triton",), sources=sources, **more)
+
+
+PAGED_DECODE = Ladder(
+    name="paged-decode",
+    title="Paged decode attention: one new token a sequence, keys and values in pages",
+    workload=PagedDecode,
+    inputs=_inputs,
+    input_bytes=lambda w: _cost(w).bytes,
+    cost=_cost,
+    reference=lambda inputs, rows: reference(*inputs, rows=rows),
+    rungs=(
+        Rung(
+            "gather",
+            _gather,
+            about="pages are copied side by side, then attended: three times the bytes",
+            moved=_gathered,
+            memory=_copy_bytes,
+        ),
+        _kernel("paged", _in_place, "pages are read in place, one program a sequence and KV head"),
+        _kernel(
+            "split",
+            _split,
+            "programs share a sequence, so that few sequences fill the GPU; a second launch merges",
+            "split_decode",
+            prepare=_with_workspace,
+            moved=_split_cost,
+        ),
+        _kernel(
+            "split, one launch",
+            _split_once,
+            "the last program of a sequence merges: no second launch",
+            "split_decode",
+            "split_decode_once",
+            prepare=_with_workspace,
+            moved=_split_cost,
+        ),
+        _kernel(
+            "split, head-major",
+            _split_once,
+            "a page holds each head's keys side by side: longer pieces in memory",
+            "split_decode",
+            "split_decode_once",
+            prepare=_head_major,
+            moved=_split_cost,
+            memory=_copy_bytes,
+        ),
+        _peer("math"),
+        _peer("flash"),
+        _peer("cudnn", needs=("cuda",)),
+    ),
+    sizes={
+        "fast": tuple(PagedDecode(c, 2, 16, "equal", *PICO, "float32") for c in (128, 256)),
+        "small": (
+            *(PagedDecode(c, 4, 16, "equal", *PICO, "float32") for c in (128, 256, 512, 1024, 2048)),
+            *(PagedDecode(1024, 4, p, "equal", *PICO, "float32") for p in BLOCK_SIZES),
+            *(PagedDecode(1024, 8, 16, s, *PICO, "float32") for s in ("even", "skewed")),
+        ),
+        "full": tuple(
+            PagedDecode(context, batch, block_size, spread, *heads, "bfloat16")
+            for context, batch, block_size, spread, heads in (
+                *((c, 1, 16, "equal", LLAMA_8B) for c in CONTEXTS[2:]),
+                *((c, b, 16, "equal", LLAMA_8B) for b in (16, 64) for c in (1024, 4096, 16384)),
+                (8192, 128, 16, "equal", LLAMA_8B),
+                *((8192, 1, p, "equal", LLAMA_8B) for p in BLOCK_SIZES if p != 16),
+                *((4096, 64, p, "equal", LLAMA_8B) for p in BLOCK_SIZES if p != 16),
+                *((16384, 32, 16, spread, LLAMA_8B) for spread in ("even", "skewed")),
+                *((4096, 64, 16, "equal", heads) for heads in ((32, 32, 64), (16, 8, 256))),
+            )
+        ),
+    },
+)

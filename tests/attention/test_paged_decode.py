@@ -1,0 +1,310 @@
+"""Every paged decode on the shape contract: scattered, shared and stale pages, poison wherever nobody may look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from labllm.attention.paged import Workspace, gather_decode, paged_decode, split_decode, split_decode_once
+from labllm.attention.paged.layout import reference
+from labllm.attention.paged.tiles import Tile, num_splits, places, tile_for
+from labllm.bench import TOLERANCE, relative_error
+from labllm.bench.poison import Poisoned
+from labllm.hardware import Machine, default_device, triton_mode
+
+DEVICE = default_device()
+HALF = "bfloat16" if DEVICE == "cuda" else "float16"  # the interpreter's bfloat16 is wrong
+NOWHERE = 2**31 - 1  # a block that no cache has
+needs_triton = pytest.mark.skipif(triton_mode() in ("absent", "refused"), reason="Triton is not to be had here")
+gpu = pytest.mark.gpu
+
+
+class Paged(NamedTuple):
+    """What the paged functions take, in their order."""
+
+    q: Tensor
+    k_cache: Tensor
+    v_cache: Tensor
+    block_table: Tensor
+    seq_lens: Tensor
+
+
+def paged(
+    lens: list[int],
+    block_size: int = 16,
+    heads: tuple[int, int] = (3, 1),
+    dim: int = 64,
+    dtype: str = "float32",
+    shared: int = 0,
+    stale: float = float("nan"),
+) -> Paged:
+    """Sequences of `lens` keys, the first `shared` blocks the same in all; slots that nobody filled hold `stale`.
+
+    The table names blocks in random order and, past a length, one that does not exist.
+    """
+    generator = torch.Generator().manual_seed(sum(lens) + dim)
+    needed = [-(-n // block_size) for n in lens]
+    free = torch.randperm(sum(needed) + shared + 2, generator=generator).tolist()
+    k, v = torch.full((2, len(free), block_size, heads[1], dim), stale)
+    beginning = [free.pop() for _ in range(shared)]
+    table = torch.full((len(lens), max(needed) + 2), NOWHERE, dtype=torch.int32)
+    for row, length, blocks in zip(table, lens, needed, strict=True):
+        for i in range(blocks):
+            row[i] = beginning[i] if i < shared else free.pop()
+            filled = min(block_size, length - i * block_size)
+            k[row[i], :filled], v[row[i], :filled] = torch.randn(2, filled, heads[1], dim, generator=generator)
+    q = torch.randn(len(lens), heads[0], dim, generator=generator)
+    lengths = torch.tensor(lens, dtype=torch.int32)
+    return Paged(*(x.to(DEVICE, getattr(torch, dtype)) for x in (q, k, v)), table.to(DEVICE), lengths.to(DEVICE))
+
+
+def head_major(x: Paged) -> Paged:
+    """The same pages with each head's keys side by side in memory."""
+    k, v = (cache.transpose(1, 2).contiguous().transpose(1, 2) for cache in (x.k_cache, x.v_cache))
+    return x._replace(k_cache=k, v_cache=v)
+
+
+def kernels(x: Paged, *splits: int, tile: Tile | None = None) -> Iterator[tuple[str, Callable[..., Tensor]]]:
+    """Each kernel, the splitting ones with workspaces full of NaN."""
+    yield "paged", partial(paged_decode, tile=tile)
+    for count in splits:
+        for decode in (split_decode, split_decode_once):
+            workspace = Workspace.of(x.q, x.k_cache, 0, count)
+            workspace.partial.fill_(float("nan"))
+            workspace.lse.fill_(float("nan"))
+            yield f"{decode.__name__}, {count} splits", partial(decode, workspace=workspace, tile=tile)
+
+
+def assert_right(x: Paged, window: int | None, *splits: int, tile: Tile | None = None) -> None:
+    """All kernels, into poisoned outputs; a sequence of no keys gives exact zeros."""
+    expected = reference(*x, window=window).view(x.q.shape)
+    tolerance = TOLERANCE[str(x.q.dtype).removeprefix("torch.")]
+    for name, decode in kernels(x, *splits, tile=tile):
+        with Poisoned():
+            out = decode(*x, window=window)
+        error = relative_error(out, expected)
+        assert error <= tolerance, f"{name}: {error}"
+        assert not out[x.seq_lens == 0].any(), name
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", ["float32", HALF])
+@pytest.mark.parametrize("dim", [64, 80, 96, 128, 256])
+def test_head_dims_and_dtypes(dim: int, dtype: str) -> None:
+    assert_right(paged([1, 0, 129, 40], dim=dim, dtype=dtype, shared=1), None, 3)
+
+
+@needs_triton
+@pytest.mark.parametrize("block_size", [1, 8, 24, 32, 64, 128, 256])
+def test_block_sizes_need_not_be_the_tile(block_size: int) -> None:
+    assert_right(paged([130, 1], block_size), None, 2, tile=Tile(32, 4, 2))
+
+
+@needs_triton
+@pytest.mark.parametrize("heads", [(1, 1), (3, 3), (6, 2), (8, 1), (14, 2), (32, 1)], ids=str)
+def test_grouped_heads(heads: tuple[int, int]) -> None:
+    assert_right(paged([70, 3], heads=heads), None, 2, tile=Tile(64, 4, 2))
+
+
+@needs_triton
+@pytest.mark.parametrize("window", [1, 16, 31, 1000])
+def test_windows(window: int) -> None:
+    assert_right(paged([1, 0, 130, 32]), window, 3, tile=Tile(32, 4, 2))
+
+
+@needs_triton
+def test_pages_by_head() -> None:
+    x = paged([100, 17], heads=(4, 2), shared=1)
+    assert head_major(x).k_cache.stride() != x.k_cache.stride()
+    assert_right(head_major(x), None, 3, tile=Tile(16, 4, 2))
+
+
+@needs_triton
+def test_pages_that_are_views_of_one_pool() -> None:
+    x = paged([50, 20])
+    pool = torch.stack([x.k_cache, x.v_cache], 1)
+    assert_right(x._replace(k_cache=pool[:, 0], v_cache=pool[:, 1], q=x.q.repeat(1, 1, 2)[..., :64]), None, 2)
+
+
+@needs_triton
+def test_counters_are_zero_after_every_launch() -> None:
+    x = paged([100, 3, 0, 40])
+    workspace = Workspace.of(x.q, x.k_cache, 0, splits=4)
+    first = split_decode_once(*x, workspace=workspace, tile=Tile(16, 4, 2))
+    assert not workspace.arrivals.any()
+    assert torch.equal(split_decode_once(*x, workspace=workspace, tile=Tile(16, 4, 2)), first)
+
+
+@needs_triton
+def test_ranges_without_keys_weigh_nothing() -> None:
+    x = paged([20, 0])
+    workspace = Workspace.of(x.q, x.k_cache, 0, splits=3)
+    split_decode(*x, workspace=workspace, tile=Tile(16, 4, 2))
+    empty = [[False, False, True], [True] * 3]
+    assert (workspace.lse.isinf() & (workspace.lse < 0)).all(-1)[:, 0].tolist() == empty
+
+
+@needs_triton
+@settings(max_examples=10, deadline=None)
+@given(
+    lens=st.lists(st.integers(0, 90), min_size=1, max_size=2),
+    block_size=st.sampled_from([8, 16, 48]),
+    heads=st.sampled_from([(1, 1), (4, 2)]),
+    splits=st.integers(1, 5),
+    window=st.none() | st.integers(1, 100),
+)
+def test_any_batch(lens: list[int], block_size: int, heads: tuple[int, int], splits: int, window: int | None) -> None:
+    assert_right(paged(lens, block_size, heads, 16), window, splits, tile=Tile(16, 4, 2))
+
+
+@pytest.mark.parametrize("window", [None, 1, 20])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gather(dtype: str, window: int | None) -> None:
+    x = paged([1, 0, 129, 40], dtype=dtype, shared=1, stale=7.0)
+    out = gather_decode(*x, window=window)
+    assert relative_error(out, reference(*x, window=window).view(x.q.shape)) <= TOLERANCE[dtype]
+    assert not out[1].any()
+    assert relative_error(gather_decode(*x, window=window, max_seq_len=129), out) <= TOLERANCE[dtype]
+
+
+def test_the_reference_equals_attention_over_a_dense_copy() -> None:
+    x = paged([37, 20], heads=(4, 2), stale=0.0)
+    for b, length in enumerate((37, 20)):  # two query heads a KV head
+        blocks = x.block_table[b, : -(-length // 16)].long()
+        k, v = (c[blocks].flatten(0, 1)[:length].double().transpose(0, 1) for c in (x.k_cache, x.v_cache))
+        q = x.q[b].double().view(2, 2, 64)
+        expected = (q @ k.transpose(-1, -2) / 8).softmax(-1) @ v
+        assert relative_error(reference(*x)[4 * b : 4 * b + 4], expected.view(4, 64)) < 1e-12
+        recent = (q @ k[:, -5:].transpose(-1, -2) / 8).softmax(-1) @ v[:, -5:]
+        assert relative_error(reference(*x, window=5)[4 * b : 4 * b + 4], recent.view(4, 64)) < 1e-12
+
+
+@needs_triton
+def test_no_sequences() -> None:
+    x = paged([3])
+    empty = Paged(x.q[:0], x.k_cache, x.v_cache, x.block_table[:0], x.seq_lens[:0])
+    for decode in (gather_decode, paged_decode, split_decode, split_decode_once):
+        assert decode(*empty).shape == (0, 3, 64)
+
+
+WRONG = {
+    "share head_dim": {"q": torch.zeros(2, 4, 32)},
+    "multiple of KV heads, got 5 and 2": {"q": torch.zeros(2, 5, 64)},
+    r"q must be \[B, Hq, D\]": {"q": torch.zeros(4, 64)},
+    "share strides": {"v_cache": torch.zeros(7, 2, 16, 64).transpose(1, 2)},
+    "share a floating dtype": {"q": torch.zeros(2, 4, 64).half()},
+    "for the 2 sequences of q": {"seq_lens": torch.ones(3, dtype=torch.int32)},
+    "must be int32": {"block_table": torch.zeros(2, 4, dtype=torch.int64)},
+    r"0 \.\. 64, the room of 4 blocks of 16, got 3 to 65": {"seq_lens": torch.tensor([3, 65], dtype=torch.int32)},
+    "blocks 0 to 6, got 0 to 9": {"block_table": torch.tensor([[0, 9, 0, 0]] * 2, dtype=torch.int32)},
+}
+
+
+@pytest.mark.parametrize("complaint", WRONG)
+def test_what_does_not_fit_is_refused_in_a_sentence(complaint: str) -> None:
+    cache = torch.zeros(7, 16, 2, 64)
+    lens, table = torch.tensor([20, 3], dtype=torch.int32), torch.zeros(2, 4, dtype=torch.int32)
+    x = Paged(torch.zeros(2, 4, 64), cache, cache, table, lens)._replace(**WRONG[complaint])
+    for decode in (gather_decode, paged_decode, split_decode):
+        with pytest.raises(ValueError, match=complaint):
+            decode(*x)
+
+
+def test_what_the_kernels_cannot_take_is_refused() -> None:
+    lens, table = torch.tensor([3], dtype=torch.int32), torch.zeros(1, 1, dtype=torch.int32)
+
+    def question(heads: int, dim: int, dtype: torch.dtype) -> Paged:
+        cache = torch.zeros(1, 16, 1, dim, dtype=dtype)
+        return Paged(torch.zeros(1, heads, dim, dtype=dtype), cache, cache, table, lens)
+
+    with pytest.raises(ValueError, match="head_dim up to 256, got 512"):
+        paged_decode(*question(1, 512, torch.float32))
+    with pytest.raises(ValueError, match="up to 64 query heads a KV head, got 65 for 1"):
+        paged_decode(*question(65, 64, torch.float32))
+    with pytest.raises(ValueError, match=r"float32, float16 and bfloat16, got torch\.float64"):
+        paged_decode(*question(1, 64, torch.float64))
+    with pytest.raises(ValueError, match="at least one key, got 0"):
+        paged_decode(*question(1, 64, torch.float32), window=0)
+    with pytest.raises(ValueError, match="made for this batch"):
+        other = Workspace.of(torch.zeros(2, 1, 64), torch.zeros(1, 16, 1, 64), 16)
+        split_decode(*question(1, 64, torch.float32), workspace=other)
+
+
+@pytest.mark.skipif(triton_mode("cpu") != "interpreted", reason="only the interpreter is wrong in bfloat16")
+def test_bfloat16_cannot_reach_the_interpreter() -> None:
+    x = Paged(*(t.cpu() for t in paged([5], dtype="bfloat16")))
+    for decode in (paged_decode, split_decode, split_decode_once):
+        with pytest.raises(ValueError, match="wrong results in bfloat16"):
+            decode(*x)
+
+
+def machine(shared: int, cores: int = 132) -> Machine:
+    return Machine("any", "cuda", 2**34, cores, 2**25, shared, (8, 0), None)
+
+
+@pytest.mark.parametrize("shared", [99 * 1024, 163 * 1024, 227 * 1024])
+def test_a_tile_fits_the_device(shared: int) -> None:
+    for group in (1, 4, 32, 64):
+        for dim in (64, 80, 128, 256):
+            for size in (2, 4):
+                tile = tile_for(group, dim, size, machine(shared))
+                held = (tile.num_stages - 1) * 2 * tile.block_n * (128 if dim == 80 else dim) * size
+                assert 16 <= tile.block_n <= 128 and tile.num_stages >= 2 and held < shared
+                assert places(group, dim, size, machine(shared)) % 132 == 0
+
+
+def test_splits_fill_the_device_and_no_more() -> None:
+    assert num_splits(pairs=8, max_seq_len=64, block_n=64, places=396) == 1
+    assert num_splits(pairs=396 * 20, max_seq_len=8192, block_n=64, places=396) == 1
+    for pairs in (1, 8, 64, 128):
+        splits = num_splits(pairs, 32768, 64, 396)
+        assert splits > 1 and pairs * splits <= 396
+    assert num_splits(1, 131072, 64, 10_000) <= 128
+
+
+@gpu
+@pytest.mark.parametrize("dim", [64, 128, 256])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+def test_long_contexts(dim: int, dtype: str) -> None:
+    assert_right(paged([5000, 0, 1, 4096, 131], 16, (32, 8), dim, dtype, shared=8), None, 1, 7, 33)
+
+
+@gpu
+def test_offsets_beyond_32_bits() -> None:
+    x = paged([100, 40], 16, (4, 2), 128, "bfloat16")
+    blocks = 2**31 // (16 * 2 * 128) + 64
+    k, v = (torch.empty(blocks, 16, 2, 128, dtype=torch.bfloat16, device=DEVICE) for _ in "kv")
+    used = len(x.k_cache)
+    k[-used:], v[-used:] = x.k_cache, x.v_cache
+    table = torch.where(x.block_table < used, x.block_table + blocks - used, x.block_table)
+    assert_right(x._replace(k_cache=k, v_cache=v, block_table=table), None, 3)
+
+
+@gpu
+def test_a_captured_graph_follows_the_lengths() -> None:
+    x = paged([300, 1000, 17, 64], 16, (8, 2), 128, "bfloat16")
+    lens = x.seq_lens.clone()
+    for _, decode in kernels(x, 5):
+        decode(*x)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = decode(*x)
+        for now in ([300, 1000, 17, 64], [0, 999, 16, 0], [1, 1, 1, 1], [0, 0, 0, 0]):
+            x.seq_lens.copy_(torch.tensor(now))
+            graph.replay()
+            assert relative_error(out, reference(*x).view(out.shape)) <= TOLERANCE["bfloat16"]
+        x.seq_lens.copy_(lens)
+
+
+def test_a_workspace_says_how_often_it_splits() -> None:
+    x = paged([40])
+    workspace = Workspace.of(x.q, x.k_cache, 40, splits=5)
+    assert workspace.splits == 5 and workspace.partial.shape == (1, 1, 5, 3, 64)
+    assert workspace.arrivals.tolist() == [[0]]
