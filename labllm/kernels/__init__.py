@@ -17,6 +17,13 @@ from typing import TYPE_CHECKING
 from labllm.hardware import interpreting  # the import chooses Triton's interpreter where Triton cannot compile
 
 if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into kernels/
+    from kernels import flash as flash
+    from kernels import flash_gluon as flash_gluon
+    from kernels import flash_paged as flash_paged
+    from kernels import flash_tma as flash_tma
+    from kernels import paged_decode as paged_decode
+    from kernels import split_decode as split_decode
+    from kernels import split_decode_once as split_decode_once
     from kernels import stream as stream
 
 _checkout = Path(__file__).resolve().parents[2]
