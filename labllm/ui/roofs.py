@@ -77,6 +77,8 @@ def chart(
             frameon=False,
             fontsize=FONT,
             borderpad=0.1,
+            handletextpad=0.2,
+            columnspacing=1.2,
         )
     return fig
 
