@@ -2,7 +2,8 @@
 records.
 
 `claims.show("h")` is one claim as a card, `claims.table()` all of them; a claim is data and a function from records
-to a verdict, so a figure changes when its record does and is written nowhere by hand."""
+to a verdict, so a figure changes when its record does and is written nowhere by hand.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 A verdict is one of five words. 'holds when' carries its condition, since most claims leave out the setting in which
 they are true; 'cannot hold as written' is for a claim that no measurement could bear out; 'no record yet' says that
 nothing was measured. Invariant: every figure of a verdict is computed from records or counted; a claim's own text
-states what others say."""
+states what others say.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """'What bounds this step?' as a picture, a sentence and a table: the drawing half of `bound`, made for a panel.
 
 The marks stand where the best possible step would stand: its GEMMs, its attention, and the whole, whose floor is the
-sum."""
+sum.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ FLOPs an element. Left out: the embedding's one row a token, rotation, activatio
 activations only.
 
 Invariant: matrix products agree with torch's counter (`counted`), but for the half of prefill's attention that a
-causal mask hides, which is not counted here."""
+causal mask hides, which is not counted here.
+"""
 
 from __future__ import annotations
 

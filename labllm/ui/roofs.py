@@ -5,7 +5,8 @@ whole step) and each roof a device, so that one sees which limit a piece meets a
 other.
 
 Formula: `labllm.roofline`. Marks stand at FLOPs over bytes and at the rate that they reached, or that they could
-reach."""
+reach.
+"""
 
 from __future__ import annotations
 

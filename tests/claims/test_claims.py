@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import pkgutil
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -50,13 +51,11 @@ def test_a_claim_has_sources_and_without_records_no_figure_of_a_machine(claim: C
 
 
 def test_only_the_ladders_of_a_claim_reach_its_evidence() -> None:
-    (layer_parts,) = {c.ladders for c in claims.claims() if c.ladders}
     seen = []
-    claim = Claim(
-        "z", "It is so.", 1, "", (), lambda records: seen.append(records) or Verdict("holds", ""), layer_parts
-    )
-    claim.verdict([dataclasses.make_dataclass("R", ["ladder"])("generation")])
-    assert seen == [[]]
+    claim = Claim("z", "So.", 1, "", (), lambda records: seen.append(records) or Verdict("holds", ""), ("layer-parts",))
+    mine, other = (SimpleNamespace(ladder=name) for name in ("layer-parts", "generation"))
+    claim.verdict([mine, other])
+    assert seen == [[mine]]
 
 
 def test_a_card_and_the_table_say_the_same_in_text_and_html() -> None:
