@@ -42,8 +42,8 @@ class Workspace:
         """For q [B, Hq, D] and k_cache [num_blocks, block_size, Hkv, D]; splits by default from the device's size."""
         (batch, q_heads, dim), kv_heads = q.shape, k_cache.shape[2]
         if splits is None:
-            shape = q_heads // kv_heads, dim, q.element_size(), this_machine(q.device.type)
-            splits = num_splits(batch * kv_heads, max_seq_len, tile_for(*shape).block_n, places(*shape))
+            case = q_heads // kv_heads, dim, q.element_size(), this_machine(q.device.type)
+            splits = num_splits(batch * kv_heads, max_seq_len, tile_for(*case).block_n, places(*case))
         shape = (batch, kv_heads, splits, q_heads // kv_heads)
         return cls(
             torch.empty(*shape, dim, dtype=torch.float32, device=q.device),
