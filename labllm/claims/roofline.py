@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import cache
 
 from labllm.bench import Record
 from labllm.claims.claim import Claim, Verdict, missing
+from labllm.claims.machine import one_machine
 from labllm.devices import KNOWN
 from labllm.models.breakdown import StepTime, bend, step_times
 from labllm.models.count import parameters
@@ -22,7 +22,7 @@ LADDER = "layer-parts"
 
 def where_time_goes(records: Sequence[Record]) -> Verdict:
     """Claim d: the least and the most that GEMMs and attention take of a step, in the largest model on one machine."""
-    steps = _largest_model(step_times(_one_machine(records)))
+    steps = _largest_model(step_times(one_machine(records)))
     if not steps:
         return missing(LADDER)
     ranges, true = [], []
@@ -39,7 +39,7 @@ def where_time_goes(records: Sequence[Record]) -> Verdict:
 
 def memory_bound(records: Sequence[Record]) -> Verdict:
     """Claim h: the time of one linear layer over batch, and the batch at which it stops being that of one token."""
-    parts = [r for r in _one_machine(records) if r.workload["part"] == "gate and up"]
+    parts = [r for r in one_machine(records) if r.workload["part"] == "gate and up"]
     curve = _decode_over_batch(parts)
     if len(curve) < 2 or curve[0].workload["batch"] != 1:
         return missing(LADDER)
@@ -82,16 +82,6 @@ def one_inference(records: Sequence[Record]) -> Verdict:
 @cache
 def _counted(queries: int, context: int) -> int:
     return sum(counted_flops(GPT3_LIKE, 1, queries, context).values())
-
-
-def _one_machine(records: Sequence[Record]) -> list[Record]:
-    """The timed records of one machine: a GPU where there is one, of those the one with the most records."""
-    timed = [r for r in records if r.seconds]
-    many = Counter((r.host.kind == "cuda", r.host.name) for r in timed)
-    if not many:
-        return []
-    (_, chosen), _ = max(many.items(), key=lambda item: (item[0][0], item[1], item[0][1]))
-    return [r for r in timed if r.host.name == chosen]
 
 
 def _largest_model(steps: Sequence[StepTime]) -> list[StepTime]:
