@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from labllm.bench import Ladder, Record
 from labllm.ui.labels import Label, margin, right_of
-from labllm.ui.series import Series, elsewhere, say
+from labllm.ui.series import Series, elsewhere, reaches, say
 from labllm.ui.sheet import Limit, Point, Sheet
 from labllm.ui.style import (
     FONT,
@@ -132,7 +132,7 @@ def _compared(
         bound = limit.at.get(sheet.places[last]) if limit else None
         if limit and bound:
             share = bound / best if q.falls else best / bound
-            text += f"; {winner} reaches {engineering(share, '%')} of the {limit.source} limit"
+            text += "; " + reaches(winner, share, f"{limit.source} limit")
     early = [mine[rung].get(first) for rung in (winner, loser)]
     if None not in early and early[0] != early[1] and (early[0] > early[1]) == q.falls:
         text += f"; at {_at(sheet, first)} it is the other way round"

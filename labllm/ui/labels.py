@@ -138,7 +138,7 @@ def beside(ax: Axes, labels: Sequence[Label], taken: Sequence[tuple[float, float
             )
             note.update_positions(renderer)
             extent = Text.get_window_extent(note, renderer)  # the words alone, without the leader
-            hidden = sum(w * _overlap(extent, other) for other, w in blocked) + 4 * _outside(extent, box)
+            hidden = sum(w * _overlap(extent, other) for other, w in blocked) + 20 * _outside(extent, box)
             if best is None or hidden < best[0] - 1e-9:
                 if best is not None:
                     best[1].remove()

@@ -38,7 +38,7 @@ def chart(
         height=height,
         left=0.2 + 0.085 * max(map(len, bars)),
         right=1.0,
-        strip=0.28 + 0.2 * bool(room),
+        strip=0.28 * (len(parts) > 1) + 0.2 * bool(room),
     )
     value_axis(ax, [shown, *room.values()], "B", False, axis="x")
     for row, bar in enumerate(bars.values()):

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from labllm.bench import Ladder, Record, Roof
 from labllm.roofline import attainable_rate, ridge
 from labllm.ui.labels import Label, beside, right_of
-from labllm.ui.series import HERE, here_name, say, short_name
+from labllm.ui.series import HERE, here_name, reaches, say, short_name
 from labllm.ui.style import FONT, INK, MUTED, PAPER, count, engineering, look, name_axes, page, times, value_axis
 
 DASHES = {"measured": "-", "datasheet": "--"}
@@ -71,16 +71,14 @@ def conclusion(
     mine = [r for r in points if r.host.name == here] or points
     last = [r for r in mine if r.workload == mine[-1].workload]
     best, worst = min(last, key=lambda r: r.seconds or 0), max(last, key=lambda r: r.seconds or 0)
-    own = [r for r in roofs if short_name(r.name) in short_name(best.host.name) or r.name == best.host.name] or list(
-        roofs
-    )
-    roof = next((r for r in own if r.source == "measured"), own[0])
+    own = [r for r in roofs if short_name(r.name) in short_name(best.host.name)] or roofs
+    roof = next((r for r in own if r.source != "datasheet"), own[0])
     intensity = best.compulsory.flops / best.compulsory.bytes
     binds = "memory bandwidth" if intensity < ridge(roof.flops[dtype], roof.bandwidth) else "arithmetic"
     share = _rate(best) / attainable_rate(best.moved.flops / best.moved.bytes, roof.flops[dtype], roof.bandwidth)
     text = (
         f"With {engineering(intensity, 'FLOP/B')} the workload is bound by {binds} on {_machine(best, here)}; "
-        f"{best.rung} reaches {engineering(share, '%')} of the {roof.source} roof"
+        f"{reaches(best.rung, share, f'{roof.source} roof')}"
     )
     excess = _excess(worst)
     return text + (f", and {worst.rung} {excess}." if worst is not best and excess else ".")

@@ -17,7 +17,7 @@ from labllm.bench import Ladder, Record, axes
 from labllm.bench.fingerprint import source_hash
 from labllm.bench.workload import Axis
 from labllm.hardware import this_machine
-from labllm.ui.style import Look, count, look
+from labllm.ui.style import Look, count, engineering, look
 
 HERE = "here"
 NOT_TIMED = "checked, not timed"
@@ -183,6 +183,13 @@ def say(values: Mapping[str, Any], ladder: Ladder) -> str:
                 else f"{axis.label} {count(value)} {'' if counted else axis.unit}".strip()
             )
     return ", ".join(parts)
+
+
+def reaches(rung: str, share: float, limit: str) -> str:
+    """How near a rung comes to a limit, in words; above it, what that can mean."""
+    if share <= 1:
+        return f"{rung} reaches {engineering(share, '%')} of the {limit}"
+    return f"{rung} stands at {engineering(share, '%')} of the {limit}: caches serve it, or the {limit} is too low"
 
 
 def provenance(found: Sequence[Series], x: str, ladder: Ladder, wanted: Mapping[str, Any] | None = None) -> str:

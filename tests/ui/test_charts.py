@@ -40,6 +40,10 @@ class TestRoofline:
         assert "bound by memory bandwidth on this machine" in text
         assert "sum reaches 52 % of the measured roof" in text and "loop moves 8x the bytes" in text
 
+    def test_above_the_roof_it_says_what_that_can_mean(self, toy, record) -> None:
+        text = roofline.conclusion(toy, [record("sum", 64, 1e-7)], ROOFS, here=HERE)
+        assert "sum stands at 520 % of the measured roof: caches serve it, or the measured roof is too low" in text
+
     def test_nothing_to_place_is_an_error(self, toy, record) -> None:
         with pytest.raises(ValueError, match="no record of ladder 'toy' has a time"):
             roofline.chart(toy, [record("sum", 64, status="out of memory")], ROOFS)

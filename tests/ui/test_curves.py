@@ -105,6 +105,8 @@ def test_the_limit_of_the_roof_is_drawn_and_named(toy, record) -> None:
     (dotted,) = [a for a in fig.axes[0].lines if a.get_linestyle() == ":"]
     assert list(dotted.get_ydata()) == pytest.approx([0.5e-6] * 2)
     assert "limit (measured)" in words(fig)
+    both = [record(rung, 64, s, of_ceiling=c) for rung, s, c in (("loop", 2e-6, 0.25), ("sum", 1e-6, 0.5))]
+    assert curves.conclusion(toy, both, "size", here=HERE).endswith("sum reaches 50 % of the measured limit.")
 
 
 def test_metrics_can_be_drawn(toy, records, record) -> None:
