@@ -13,6 +13,7 @@ LADDERS = {
     "decode-attention": "labllm.attention.ladder:DECODE",
     "prefill-attention": "labllm.attention.ladder:PREFILL",
     "paged-decode": "labllm.attention.paged_ladder:PAGED_DECODE",
+    "allocators": "labllm.cache.ladder:ALLOCATORS",
     "layer-parts": "labllm.models.parts:PARTS",
     "generation": "labllm.models.ladder:GENERATION",
     "conversation-turn": "labllm.models.turns:TURNS",

@@ -2,8 +2,8 @@
 
 Requests wait in the order of arrival; the first in line starts as soon as it gets room, reads its prompt, and grows by
 one token a step until it ends. Where a sequence cannot grow, the youngest gives up its place, waits at the head of the
-line and is read again later with all its tokens. Nothing is computed: only lengths and slots move. While somebody
-waits, a slot without a token is waste, and there are three kinds of it:
+line and is read again later with all its tokens; nobody comes in before a sequence has ended. Nothing is computed:
+only lengths and slots move. While somebody waits, a slot without a token is waste, and there are three kinds of it:
 
     for later    reserved, and the same sequence will fill it
     never used   reserved, and no token will ever come: the price of not knowing the length
@@ -69,9 +69,10 @@ def follow(requests: Sequence[Request], allocator: Allocator, max_len: Callable[
     have = [request.prompt for request in requests]
     line, running = deque(range(len(requests))), list[int]()
     step = recomputed = 0
+    held_back = False
     while line or running:
         read = 0
-        while line and allocator.admit(line[0], have[line[0]], max_len(requests[line[0]])):
+        while line and not held_back and allocator.admit(line[0], have[line[0]], max_len(requests[line[0]])):
             read += have[line[0]]
             running.append(line.popleft())
         if not running:
@@ -79,15 +80,19 @@ def follow(requests: Sequence[Request], allocator: Allocator, max_len: Callable[
         tokens = {owner: have[owner] for owner in running}
         slots = _count(requests, allocator, tokens)
         yield Moment(step, tokens, tuple(line), slots, read, recomputed)
-        for victim in _grow(requests, allocator, running, have):
+        active = len(running)
+        victims = _grow(requests, allocator, running, have)
+        for victim in victims:
             line.appendleft(victim)
             recomputed += have[victim]
+        ended = active > len(running) + len(victims)
+        held_back = (held_back or bool(victims)) and not ended
         step += 1
 
 
-def _grow(requests: Sequence[Request], allocator: Allocator, running: list[int], have: list[int]) -> Iterator[int]:
-    """One token for every running sequence, the oldest first; yields those that gave up their place for it."""
-    turn = 0
+def _grow(requests: Sequence[Request], allocator: Allocator, running: list[int], have: list[int]) -> list[int]:
+    """One token for every running sequence, the oldest first; returns those that gave up their place for it."""
+    turn, victims = 0, list[int]()
     while turn < len(running):
         owner = running[turn]
         if allocator.grow(owner):
@@ -102,7 +107,8 @@ def _grow(requests: Sequence[Request], allocator: Allocator, running: list[int],
         else:
             victim = running.pop()
             allocator.finish(victim)
-            yield victim
+            victims.append(victim)
+    return victims
 
 
 def _too_large(request: Request, allocator: Allocator) -> ValueError:

@@ -57,7 +57,7 @@ def test_every_ladder_of_the_project_is_complete() -> None:
         for workloads in one.sizes.values():
             for workload in workloads:
                 assert isinstance(workload, one.workload)
-                assert one.cost(workload).bytes > 0
+                assert (one.cost(workload).bytes > 0) != isinstance(one.clock, VirtualClock), "simulations move nothing"
         assert all(rung.about for rung in one.rungs if not rung.peer), (
             f"{one.name}: each rung says which cost it removes"
         )
