@@ -14,6 +14,7 @@ import toy
 from labllm.bench import axes, axis, label, torch_dtype
 from labllm.bench.fingerprint import normalised, source_hash, versions
 from labllm.bench.memory import peak_bytes
+from labllm.bench.virtual import VirtualClock
 from labllm.ladders import LADDERS, ladder, ladders
 
 
