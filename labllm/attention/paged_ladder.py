@@ -224,7 +224,7 @@ PAGED_DECODE = Ladder(
         _peer("cudnn", needs=("cuda",)),
     ),
     sizes={
-        "fast": tuple(PagedDecode(c, 2, 16, "equal", *PICO, "float32") for c in (128, 256)),
+        "fast": tuple(PagedDecode(c, 4, 16, "equal", *PICO, "float32") for c in (128, 256)),
         "small": (
             *(PagedDecode(c, 4, 16, "equal", *PICO, "float32") for c in (128, 256, 512, 1024, 2048)),
             *(PagedDecode(1024, 4, p, "equal", *PICO, "float32") for p in BLOCK_SIZES),
