@@ -7,7 +7,7 @@ from importlib import import_module
 
 from labllm.claims.claim import Claim
 
-FILES = ("roofline", "flash")
+FILES = ("roofline", "paged", "flash")
 
 
 @cache
