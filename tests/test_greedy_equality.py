@@ -1,20 +1,21 @@
 """Greedy equality: in float32 on pico every path to the next token writes the same ids.
 
 One module for the whole project. A path is a function (model, prompts, max_new_tokens) -> ids; a technique that claims
-to be exact adds its paths to PATHS. The reference recomputes everything. Where an id differs the reference's two best
+to be exact adds its paths to PATHS. The reference recomputes everything. Where an id differs, the reference's two best
 logits must lie within TIE of one another: then both ids are right, what follows cannot be compared, and the tie is
 counted in the test's report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
 import pytest
 import torch
 
+from labllm.attention.paged_attend import PagedAttention
 from labllm.cache.table import BlockTable
 from labllm.models.generate import collect, generate_cached, generate_recompute
 from labllm.models.heldout import held_out
@@ -68,6 +69,8 @@ def forked(model: Llama, prompts: Ids, max_new_tokens: int, block_size: int) -> 
 
 PATHS: dict[str, Callable[[Llama, Ids, int], Ids]] = {
     "cached": generate_cached,
+    "paged by the kernels, block size 16": partial(generate_paged, attend=PagedAttention),
+    "paged by the kernels, block size 64": partial(generate_paged, block_size=64, attend=PagedAttention),
     **{
         f"{name}, block size {size}": partial(path, block_size=size)
         for name, path in {
@@ -130,6 +133,15 @@ def ties(made: Sequence[Sequence[int]], expected: Reference) -> int:
             )
             count += 1
     return count
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """pico's matrices are so small that several threads mostly wait for one another."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
