@@ -9,9 +9,20 @@ Aligning it top left, as a square mask sliced to [Tq, Tk] does, hides the prefix
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
 REFERENCE_BYTES = 2**28
+
+
+class Dense(NamedTuple):
+    """q [B, Hq, Tq, D], k and v [B, Hkv, Tk, D], and whether the mask is causal: what a dense rung is given."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    causal: bool
 
 
 def check_dense(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> None:

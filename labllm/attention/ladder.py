@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from labllm.attention import dense
+from labllm.attention.dense import Dense
+from labllm.attention.flash.rungs import FLASH
 from labllm.attention.grouped import grouped
 from labllm.attention.naive import naive, naive_cost, naive_memory
 from labllm.attention.sdpa import sdpa
+from labllm.attention.tiled import tiled, tiled_cost, tiled_memory
 from labllm.bench import Ladder, Rung, axis, torch_dtype
 from labllm.roofline import DTYPE_BYTES, Cost, attention
 
@@ -48,15 +51,6 @@ class Prefill:
     head_dim: int = axis(128, 64, 128, 256, label="head dim")
     mask: str = axis("causal", "causal", "full")
     dtype: str = axis("float16", *DTYPES)
-
-
-class Dense(NamedTuple):
-    """q [B, Hq, Tq, D], k and v [B, Hkv, Tk, D], and whether the mask is causal."""
-
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    causal: bool
 
 
 def _draw(w: Decode | Prefill, queries: int, keys: int, causal: bool, device: str, seed: int) -> Dense:
@@ -114,6 +108,10 @@ def _last_of_naive(inputs: Dense) -> torch.Tensor:
     return naive(*inputs)[:, :, -1:]
 
 
+def _tiled(inputs: Dense) -> torch.Tensor:
+    return tiled(*inputs)
+
+
 def _grouped(inputs: Dense) -> torch.Tensor:
     return grouped(inputs.q, inputs.k, inputs.v)
 
@@ -124,6 +122,15 @@ def _naive_moves(w: Decode | Prefill, queries: int, keys: int) -> Cost:
 
 def _naive_holds(w: Decode | Prefill, queries: int, keys: int) -> float:
     return naive_memory(w.batch, queries, keys, w.q_heads, w.head_dim, DTYPE_BYTES[w.dtype])
+
+
+def _tiled_moves(w: Prefill) -> Cost:
+    keys, causal = w.prefix + w.length, w.mask == "causal"
+    return tiled_cost(w.batch, w.length, keys, w.q_heads, w.kv_heads, w.head_dim, DTYPE_BYTES[w.dtype], causal)
+
+
+def _tiled_holds(w: Prefill) -> float:
+    return tiled_memory(w.batch, w.q_heads, w.head_dim, w.length, DTYPE_BYTES[w.dtype])
 
 
 def _decode_cost(w: Decode) -> Cost:
@@ -189,16 +196,29 @@ PREFILL = Ladder(
             memory=lambda w: _naive_holds(w, w.length, w.prefix + w.length),
             sources=(naive,),
         ),
+        Rung(
+            "tiled",
+            _tiled,
+            about="online softmax: only one tile of scores exists at a time, but it still visits memory",
+            moved=_tiled_moves,
+            memory=_tiled_holds,
+            sources=(tiled,),
+        ),
+        *FLASH,
         *PEERS,
     ),
     sizes={
         "fast": tuple(Prefill(n, 0, 1, *PICO, "causal", "float32") for n in (128, 256)),
         "small": tuple(Prefill(n, 0, 1, *PICO, "causal", "float32") for n in (128, 256, 512, 1024)),
-        "full": tuple(
-            Prefill(n, 0, b, *heads, "causal", "bfloat16")
-            for heads in (PICO, LLAMA_8B)
-            for b in (1, 4)
-            for n in CONTEXTS[1:]
+        "full": (
+            *(
+                Prefill(n, 0, b, *heads, "causal", "bfloat16")
+                for heads in (PICO, LLAMA_8B)
+                for b in (1, 4)
+                for n in CONTEXTS[1:]
+            ),
+            Prefill(8192, 0, 4, 32, 32, 128, "causal", "bfloat16"),
+            Prefill(4096, 0, 4, 32, 32, 64, "causal", "bfloat16"),
         ),
     },
 )

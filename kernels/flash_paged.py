@@ -1,0 +1,111 @@
+"""Flash attention of new queries over keys that lie in pages: chunked prefill, or a prompt behind a cached prefix.
+
+Only where a key lies differs from `flash`: token n of a sequence is slot n % block_size of the page that its row of
+the block table names at n // block_size. The page is looked up for every token of a tile, so a tile need not fit a
+page, and pages of 8 tokens cost what pages of 256 do, up to the reads of the table (4 bytes a token, from L1).
+
+Cost: as `flash`, and the table once a tile. Invariant: as `flash`; an entry past a sequence's length is never read.
+It loses to `flash` on contiguous keys by the look-ups, which keep the loads of a tile from being one block, and to
+split-KV decode on single queries.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+from .flash import FLOOR, extent, finish, hide, load_tile, place, update
+
+
+@triton.jit
+def _walk(
+    acc, l, m, q, k, v, table, k_block, k_slot, v_block, v_slot, positions, begin, end, k_len, window, scale,
+    BLOCK_SIZE: tl.constexpr, DIM: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    dims = tl.arange(0, BLOCK_D)
+    for start in range(begin, end, BLOCK_N):
+        keys = start + tl.arange(0, BLOCK_N)
+        there = keys < k_len
+        page = tl.load(table + keys // BLOCK_SIZE, mask=there, other=0).to(tl.int64)
+        slot = keys % BLOCK_SIZE
+        inside = (there if MASKED else keys >= 0)[:, None] & (dims < DIM)[None, :]
+        k_tile = tl.load(k + (page * k_block + slot * k_slot)[:, None] + dims[None, :], mask=inside, other=0.0)
+        scores = tl.dot(q, tl.trans(k_tile), input_precision="ieee")
+        if MASKED:
+            scores = hide(scores, positions, keys, k_len, window, True)
+        v_tile = tl.load(v + (page * v_block + slot * v_slot)[:, None] + dims[None, :], mask=inside, other=0.0)
+        acc, l, m = update(acc, l, m, scores, v_tile, scale)
+    return acc, l, m
+
+
+@triton.jit(do_not_specialize=["window", "tiles", "heads", "section"])
+def _flash_paged(
+    q, k, v, out, lse, q_starts, seq_lens, table, window, scale, tiles, heads, section, q_head, q_row, k_block, k_slot,
+    k_head, v_block, v_slot, v_head, out_head, out_row, lse_head, table_row,
+    Q_HEADS: tl.constexpr, GROUP: tl.constexpr, BLOCK_SIZE: tl.constexpr, DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """One tile of queries of one head; grid (tiles * heads,), heads over the sequences. Causal, bottom right."""
+    tile, head = place(tiles, heads, section)
+    b, h = (head // Q_HEADS).to(tl.int64), (head % Q_HEADS).to(tl.int64)
+    m0 = tile * BLOCK_M
+    q_start = tl.load(q_starts + b).to(tl.int64)
+    q_len = (tl.load(q_starts + b + 1) - q_start).to(tl.int32)
+    if m0 >= q_len:
+        return
+    k_len = tl.load(seq_lens + b)
+    shift = k_len - q_len
+    rows, dims = m0 + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D)
+    query = load_tile(q + q_start * q_row + h * q_head, q_row, m0, q_len, DIM, BLOCK_M, BLOCK_D, True)
+    k += h // GROUP * k_head
+    v += h // GROUP * v_head
+    table += b * table_row
+
+    acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    l = tl.zeros([BLOCK_M], tl.float32)
+    m = tl.full([BLOCK_M], FLOOR, tl.float32)
+    begin, whole_begin, whole_end, end = extent(m0, shift, k_len, window, BLOCK_M, BLOCK_N, True)
+    if window is not None:
+        acc, l, m = _walk(
+            acc, l, m, query, k, v, table, k_block, k_slot, v_block, v_slot, shift + rows, begin, whole_begin, k_len,
+            window, scale, BLOCK_SIZE, DIM, BLOCK_N, BLOCK_D, True,
+        )  # fmt: skip
+    acc, l, m = _walk(
+        acc, l, m, query, k, v, table, k_block, k_slot, v_block, v_slot, shift + rows, whole_begin, whole_end, k_len,
+        window, scale, BLOCK_SIZE, DIM, BLOCK_N, BLOCK_D, False,
+    )  # fmt: skip
+    acc, l, m = _walk(
+        acc, l, m, query, k, v, table, k_block, k_slot, v_block, v_slot, shift + rows, whole_end, end, k_len,
+        window, scale, BLOCK_SIZE, DIM, BLOCK_N, BLOCK_D, True,
+    )  # fmt: skip
+
+    answer, sums = finish(acc, l, m)
+    to = out + h * out_head + (q_start + rows)[:, None] * out_row + dims[None, :]
+    tl.store(to, answer.to(out.dtype.element_ty), mask=(rows < q_len)[:, None] & (dims < DIM)[None, :])
+    if lse is not None:
+        tl.store(lse + h * lse_head + q_start + rows, sums, mask=rows < q_len)
+
+
+def flash_paged(
+    out: torch.Tensor, q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, lse: torch.Tensor | None,
+    block_table: torch.Tensor, seq_lens: torch.Tensor, cu_seqlens: torch.Tensor, max_query_len: int,
+    window: int | None, section: int, block_m: int, block_n: int, num_warps: int, num_stages: int,
+) -> None:  # fmt: skip
+    """Write the causal attention of packed q `[T, Hq, D]` over paged keys into `out` `[T, Hq, D]`.
+
+    k_cache, v_cache `[num_blocks, block_size, Hkv, D]`, block_table `[B, max_blocks]`, seq_lens `[B]` and cu_seqlens
+    `[B + 1]` int32; lse `[Hq, T]` float32 or None. The last stride of each is 1.
+    """
+    (_, q_heads, dim), (_, block_size, kv_heads, _) = q.shape, k_cache.shape
+    tiles, heads = triton.cdiv(max_query_len, block_m), len(seq_lens) * q_heads
+    _flash_paged[(tiles * heads,)](
+        q, k_cache, v_cache, out, lse, cu_seqlens, seq_lens, block_table, window,
+        math.log2(math.e) / math.sqrt(dim), tiles, heads, section, q.stride(1), q.stride(0), *k_cache.stride()[:3],
+        *v_cache.stride()[:3], out.stride(1), out.stride(0), 0 if lse is None else lse.stride(0),
+        block_table.stride(0), Q_HEADS=q_heads, GROUP=q_heads // kv_heads, BLOCK_SIZE=block_size, DIM=dim,
+        BLOCK_D=max(16, triton.next_power_of_2(dim)), BLOCK_M=block_m, BLOCK_N=block_n, num_warps=num_warps,
+        num_stages=num_stages,
+    )  # fmt: skip
