@@ -102,10 +102,13 @@ class PowerOfTwo:
 class Paged:
     """Blocks of a pool; a sequence comes in only if `watermark` of all blocks stay free for the growth of others.
 
-    The tables are real: `tables[owner]` can be drawn while a trace is replayed.
+    The tables are real: `tables[owner]` can be drawn while a trace is replayed. Slots that make no whole block stay
+    unused. Raises ValueError for less than one block.
     """
 
     def __init__(self, num_slots: int, block_size: int = 16, watermark: float = 0.01) -> None:
+        if not 1 <= block_size <= num_slots:
+            raise ValueError(f"block_size must lie in 1 .. {num_slots}, the slots that there are; got {block_size}.")
         self.pool = BlockPool(num_slots // block_size, block_size)
         self.num_slots, self.kept = num_slots, int(watermark * self.pool.num_blocks)
         self.tables: dict[Hashable, BlockTable] = {}

@@ -102,4 +102,6 @@ def generate_forked(
 
 
 def _blocks(model: Llama, prompts: Prompts, max_new_tokens: int, block_size: int) -> int:
+    if block_size < 1:
+        raise ValueError(f"A block holds at least one token; got block_size {block_size}.")
     return sum(-(-(n + max_new_tokens) // block_size) for n in prompt_lengths(model, prompts, max_new_tokens))

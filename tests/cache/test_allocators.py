@@ -107,6 +107,12 @@ def test_what_does_not_fit_even_alone_is_refused(name: str) -> None:
             replayed(MAKE[name](8), [request])
 
 
+@pytest.mark.parametrize("block_size", [0, 9])
+def test_a_paged_allocator_needs_a_block(block_size: int) -> None:
+    with pytest.raises(ValueError, match=f"1 .. 8, the slots that there are; got {block_size}"):
+        Paged(8, block_size)
+
+
 @pytest.mark.parametrize("trace", TRACES)
 def test_paging_wastes_little_where_reserving_wastes_most(trace: str) -> None:
     requests = TRACES[trace](256, 64, 512, 0)
