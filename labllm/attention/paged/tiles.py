@@ -1,8 +1,8 @@
 """How much a program of the paged kernels takes at a time, and how many programs share a sequence.
 
 Both follow from what the device reports. A tile of K and one of V together fill STAGE_BYTES, whatever head_dim and
-dtype are, and the pipeline holds as many such stages as fit: that is what a program has on its way from memory. The
-number of splits is the one whose last wave of programs is fullest for the least work per program.
+dtype are, and the pipeline holds as many such stages as fit: that is what a program has on its way from memory. A
+sequence is split among as many programs as it takes to fill the device once.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from labllm.hardware import Machine
 STAGE_BYTES = 32 * 1024
 SMALLEST_SHARED = 99 * 1024  # bytes that any GPU of compute capability 8.0 or newer gives a program
 RESERVED = 1024  # bytes that each program takes besides
-MOST_STAGES = 3
+MOST_STAGES = 4
 MOST_SPLITS = 128
-START, MERGE = 2.0, 1.0  # what starting a program and merging its answer take, in tiles
 
 
 class Tile(NamedTuple):
@@ -56,12 +55,8 @@ def _scratch(group: int, head_dim: int, element_size: int) -> int:
 def num_splits(pairs: int, max_seq_len: int, block_n: int, places: int) -> int:
     """Programs that share one (sequence, KV head), of which there are `pairs`, with `places` for programs at once.
 
-    A wave of programs takes as long as one of them; so the time is waves x (tiles a program + START), and a merge.
+    As many as fill the places once: fewer leave memory idle, more start programs anew for bytes that are on their way
+    already. No program takes less than a tile of the longest sequence.
     """
-
-    def time(splits: int) -> float:
-        waves = -(-pairs * splits // places)
-        return waves * (max_seq_len / splits / block_n + START) + (MERGE if splits > 1 else 0)
-
-    most = min(MOST_SPLITS, max(1, -(-max_seq_len // block_n)))
-    return min(range(1, most + 1), key=time)
+    tiles = max(1, -(-max_seq_len // block_n))
+    return max(1, min(MOST_SPLITS, tiles, places // pairs))
