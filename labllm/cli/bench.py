@@ -11,6 +11,7 @@ import typer
 def bench(
     names: Annotated[list[str], typer.Argument(metavar="LADDER...", help="Ladders, or 'all'.")],
     sizes: Annotated[str, typer.Option(help="fast, small or full: a ladder's named list of workloads.")] = "small",
+    rungs: Annotated[list[str] | None, typer.Option("--rung", help="Only this rung; give it again for more.")] = None,
     device: Annotated[str | None, typer.Option(help="cuda or cpu; default: cuda where there is one.")] = None,
     save: Annotated[bool, typer.Option("--save", help="Keep the records in $LABLLM_HOME/records.")] = False,
     into: Annotated[Path | None, typer.Option(help="With --save: another folder for the records.")] = None,
@@ -29,6 +30,10 @@ def bench(
         chosen = [ladder(name) for name in (LADDERS if names == ["all"] else names)]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+    try:
+        chosen = [one.only(*rungs) if rungs else one for one in chosen]
+    except KeyError as error:
+        raise typer.BadParameter(error.args[0]) from None
     device = device or default_device()
     roof = ceilings(device, fresh=True)
     console = Console()
