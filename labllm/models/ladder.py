@@ -119,7 +119,7 @@ GENERATION = Ladder(
     sizes={
         "fast": tuple(Generation(n) for n in (8, 16)),
         "small": tuple(Generation(n) for n in (8, 16, 32, 64, 128)),
-        "full": tuple(Generation(n, p) for p in (64, 1024) for n in (8, 32, 128, 256)),
+        "full": (*(Generation(n) for n in (8, 32, 128, 512)), *(Generation(n, 1024) for n in (8, 128))),
     },
     compare=Greedy(),
     clock=RunClock(budget=1.0, most=5),
