@@ -33,10 +33,10 @@ def test_a_tile_fits_the_shared_memory(name: str, head_dim: int, dtype: torch.dt
 
 
 def test_more_shared_memory_gives_larger_tiles() -> None:
-    for head_dim in (64, 128, 256):
+    for head_dim in (128, 256):
         small, large = (tiles_for(head_dim, torch.bfloat16, machine(name)) for name in ("RTX 4090", "H100"))
         assert small.shared_memory(head_dim, 2) < large.shared_memory(head_dim, 2)
-    assert tiles_for(128, torch.bfloat16, machine("H100")) == Tiles(128, 128, 8, 2)
+    assert tiles_for(128, torch.bfloat16, machine("H100")) == Tiles(128, 128, 8, 3)
 
 
 def test_a_device_without_room_is_told_so() -> None:

@@ -1,7 +1,7 @@
 """How many queries and keys a flash program takes at a time, by what the device reports and never by its name.
 
-Tiles are listed from the largest; the first whose copies fit the shared memory of a program is taken. Accumulators of
-the listed tiles fit the registers of every GPU that Triton compiles for. Float32 is multiplied outside the tensor
+Tiles are listed best first, as measured on Hopper; the first whose copies fit the shared memory of a program is taken.
+Accumulators of the listed tiles fit the registers of every GPU that Triton compiles for. Float32 is multiplied outside the tensor
 cores, where a program holds whole operands in registers: small tiles. In the interpreter tiles are small too, so that
 a short sequence still has several.
 """
@@ -31,8 +31,8 @@ class Tiles(NamedTuple):
 INTERPRETED = Tiles(32, 32, 4, 1)
 SLACK = 2048  # bytes besides the tiles: barriers, alignment, sums across warps
 LISTED = {  # by (element size, padded head_dim)
-    (2, 64): (Tiles(128, 128, 8, 3), Tiles(128, 64, 8, 3)),
-    (2, 128): (Tiles(128, 128, 8, 2), Tiles(128, 64, 8, 2)),
+    (2, 64): (Tiles(64, 64, 4, 3),),
+    (2, 128): (Tiles(128, 128, 8, 3), Tiles(128, 64, 8, 2), Tiles(64, 64, 4, 2)),
     (2, 256): (Tiles(128, 64, 8, 2), Tiles(128, 32, 8, 2), Tiles(64, 32, 4, 2)),
     (4, 64): (Tiles(32, 32, 4, 2),),
     (4, 128): (Tiles(32, 16, 4, 2),),
