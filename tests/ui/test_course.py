@@ -1,0 +1,33 @@
+"""Courses: a line a name, ending where its numbers end."""
+
+from __future__ import annotations
+
+import pytest
+
+from labllm.ui import course
+
+COURSES = {"a": [0.1, 0.2, 0.4, 0.6], "b": [0.9, 0.9]}
+
+
+def test_lines_end_where_their_numbers_end_and_are_named():
+    ax = course.chart(COURSES, "step", "slots in use", "Title").axes[0]
+    lines = {line.get_label(): line for line in ax.lines}
+    assert list(lines["a"].get_ydata()) == COURSES["a"] and len(lines["b"].get_xdata()) == 2
+    assert {"a", "b"} <= {t.get_text() for t in ax.texts}
+    assert ax.get_ylim()[0] == 0 and ax.get_ylim()[1] > 1
+
+
+def test_the_sentence_ranks_the_second_halves():
+    words = course.conclusion(COURSES, "step", "slots in use")
+    assert words == "Slots in use, mean of the second half: b 90 %, a 50 %."
+
+
+def test_other_units_reach_to_their_largest():
+    ax = course.chart({"a": [5, 250]}, "step", "sequences", "Title", unit="sequences").axes[0]
+    assert ax.get_ylim()[1] >= 250
+
+
+@pytest.mark.parametrize("courses", [{}, {"a": []}])
+def test_refuses_nothing(courses):
+    with pytest.raises(ValueError, match="at least one"):
+        course.chart(courses, "step", "y", "Title")
