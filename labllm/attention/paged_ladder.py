@@ -177,7 +177,7 @@ def _kernel(name: str, run: Callable[[Any], Tensor], about: str, *kernels: str, 
 
 PAGED_DECODE = Ladder(
     name="paged-decode",
-    title="Paged decode attention: one new token a sequence, keys and values in pages",
+    title="Paged decode attention: one new token a sequence",
     workload=PagedDecode,
     inputs=_inputs,
     input_bytes=lambda w: _cost(w).bytes,

@@ -1,7 +1,7 @@
 """The price of paging: the fastest paged kernel beside the fastest attention over contiguous caches, same work.
 
-Computed from records of `labllm.attention.paged_ladder`; nothing is measured. A contiguous cache can play only where all
-lengths are equal, so nothing is said of other workloads: there the padding decides, not the table.
+Computed from records of `labllm.attention.paged_ladder`; nothing is measured. A contiguous cache can play only where
+all lengths are equal, so nothing is said of other workloads: there the padding decides, not the table.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def fullness(max_len: int = 1024, slots: int = 16384) -> Panel:
 
 @lru_cache(maxsize=64)
 def waited(line: Line, allocator: str) -> tuple[Moment, ...]:
-    """The moments of one replay in which somebody waits. Raises ValueError for an unknown allocator."""
+    """The moments of one replay in which somebody waits. Raises KeyError for an unknown allocator."""
     (rung,) = ALLOCATORS.only(allocator).rungs
     requests = TRACES[line.trace](DEMAND * line.slots // line.average, line.average, line.max_len, 0)
     return tuple(m for m in rung.run(Task(line, requests)).moments if m.waiting)

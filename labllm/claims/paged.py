@@ -10,36 +10,38 @@ from labllm.claims.machine import one_machine
 from labllm.ui.style import engineering, times
 
 KERNEL, REPLAY = "paged-decode", "allocators"
-NEARLY_ALL, SAID = 0.95, (2.0, 4.0)
+NEARLY_ALL, SAID = 0.95, 2.0  # slots that hold a token, and the least gain that is claimed
 TUNED, FELT = (16, 32, 64), 0.05  # sizes that are said to matter, and the difference that one would feel
 PLAIN = ("gather",)
 
 
 def utilisation(records: Sequence[Record]) -> Verdict:
     """Claim a: slots in use, sequences at once and tokens a second, paged against the longest length reserved."""
-    found = _pairs(one_machine(records))
+    found = _pairs(one_machine([r for r in records if r.ladder == REPLAY]))
     if not found:
         return missing(REPLAY)
-    used = [1 - _metric(paged, "waste") for _, paged in found]
-    gains = {_fill(paged): _gain(base, paged, "admitted batch") for base, paged in found}
-    served = [_gain(base, paged, "throughput") for base, paged in found]
-    least, most = min(gains), max(gains)
+    kept, used = ([1 - _metric(pair[i], "waste") for pair in found] for i in (0, 1))
+    least, most = min(found, key=_fill), max(found, key=_fill)
+    served = [_gain(pair, "throughput") for pair in found]
     sentence = (
-        f"Replayed on traces whose sequences average {least:.0%} to {most:.0%} of the length allowed: paged, "
-        f"{min(used):.0%} to {max(used):.0%} of the slots hold a token (reserved: "
-        f"{min(1 - _metric(b, 'waste') for b, _ in found):.0%} to {max(1 - _metric(b, 'waste') for b, _ in found):.0%}); "
-        f"{times(gains[most])} to {times(gains[least])} as many sequences run at once, and "
-        f"{times(min(served))} to {times(max(served))} as many tokens are written a second (virtual clock: larger "
-        f"batches read more cache)."
+        f"Replayed on lognormal lengths, blocks of 16: paged, {min(used):.0%} to {max(used):.0%} of the slots hold a "
+        f"token; with max_model_len reserved, {min(kept):.0%} to {max(kept):.0%}. The batch is "
+        f"{times(_gain(least))} as large where sequences average {_fill(least):.0%} of max_model_len, "
+        f"and {times(_gain(most))} at {_fill(most):.0%}. By a virtual clock that is "
+        f"{times(min(served))} to {times(max(served))} as many tokens a second: a larger batch reads more cache."
     )
     origin = {"machine": "replayed, on any machine", "date": max(r.date for pair in found for r in pair)}
-    inside = [fill for fill, gain in gains.items() if SAID[0] <= gain <= SAID[1]]
-    if min(used) < NEARLY_ALL or not inside:
+    good = [pair for pair, share in zip(found, used, strict=True) if share >= NEARLY_ALL and _gain(pair) >= SAID]
+    if not good:
         return Verdict("does not hold", sentence, **origin)
-    shares = f"{min(inside):.0%}" if len(inside) == 1 else f"{min(inside):.0%} to {max(inside):.0%}"
-    return Verdict(
-        "holds when", sentence, f"sequences average about {shares} of max_model_len, which was reserved", **origin
+    if len(good) == len(found):
+        return Verdict("holds", sentence, **origin)
+    shortest, fullest = min(pair[1].workload["average"] for pair in good), max(map(_fill, good))
+    condition = (
+        f"sequences average {shortest} tokens or more, so that blocks of 16 are filled, and up to {fullest:.0%} of "
+        f"max_model_len, which would be reserved"
     )
+    return Verdict("holds when", sentence, condition, **origin)
 
 
 def first_to_tune(records: Sequence[Record]) -> Verdict:
@@ -70,12 +72,12 @@ def _metric(record: Record, name: str) -> float:
     return record.metrics[name].value
 
 
-def _gain(base: Record, paged: Record, name: str) -> float:
-    return _metric(paged, name) / _metric(base, name)
+def _gain(pair: tuple[Record, Record], name: str = "admitted batch") -> float:
+    return _metric(pair[1], name) / _metric(pair[0], name)
 
 
-def _fill(record: Record) -> float:
-    return record.workload["average"] / record.workload["max_len"]
+def _fill(pair: tuple[Record, Record]) -> float:
+    return pair[1].workload["average"] / pair[1].workload["max_len"]
 
 
 def _sweeps(records: Sequence[Record]) -> dict[tuple[int, int], dict[int, Record]]:
@@ -133,8 +135,8 @@ CLAIMS = (
         statement="block_size, 16 or 32 or 64, is the first thing to tune.",
         lab=3,
         known=(
-            "Small blocks read less well and large ones waste and share less; 16 was chosen as large enough for the one "
-            "and small enough for the other"
+            "Small blocks read less well, large ones waste more and share less; 16 was chosen as large enough for the "
+            "one and small enough for the other"
         ),
         sources=("Kwon et al. 2023, arXiv:2309.06180, 7.2",),
         evidence=first_to_tune,

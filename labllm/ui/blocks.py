@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 from labllm.ui.style import COLORS, FONT, INK, MUTED, PAPER, WIDTH, page
 
 LEFT, CELLS, CELL, HIGH, ROW, LINE = 0.15, 16, 0.39, 0.34, 0.82, 0.3  # inches; CELLS a row of blocks
-GAP, NARROW = 0.05, 0.8
+GAP, NARROW = 0.05, 0.75
 HUES = COLORS[:-1]  # black would hide what a cell says
 
 

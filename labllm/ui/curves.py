@@ -63,7 +63,7 @@ def chart(
     rows = [Label(0, 0, f"{sheet.name(s)}: {word}", s.look.color) for s, word, _ in sheet.gaps]
     if not sheet.places:
         return blank(sheet.ladder.title, EMPTY, sheet.subtitle)
-    strip = ROW * len(rows) + (4 * POINT if rows else 0)
+    strip = ROW * sum(len(row.lines) for row in rows) + (4 * POINT if rows else 0)
     fig, ax = page(*texts, strip=strip, left=1.15, right=max(0.3, margin(ruler(), [*names, *rows])))
     _scales(ax, sheet)
     for limit in sheet.limits:
@@ -192,8 +192,10 @@ def _line(ax: Axes, s: Series, points: list[Point], joined: bool) -> None:
 
 def _strip(ax: Axes, sheet: Sheet, rows: list[Label]) -> None:
     height = ax.figure.get_figheight() * ax.get_position().height
-    for number, ((s, _, places), row) in enumerate(zip(sheet.gaps, rows, strict=True)):
-        level = 1 + (ROW * (len(rows) - number) - 3 * POINT) / height
+    lines = sum(len(row.lines) for row in rows)
+    for (s, _, places), row in zip(sheet.gaps, rows, strict=True):
+        level = 1 + (ROW * (lines - (len(row.lines) - 1) / 2) - 3 * POINT) / height
+        lines -= len(row.lines)
         ax.plot(
             places,
             [level] * len(places),

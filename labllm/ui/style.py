@@ -130,7 +130,7 @@ def engineering(value: float, unit: str, digits: int = 3) -> str:
         return f"{100 * value:.2g} %" if value < 0.1 else f"{100 * value:.0f} %"
     prefixes = {-12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
     if unit not in ("s", "B", "B/s", "FLOP", "FLOP/s", "FLOP/B"):
-        return f"{value:,.{digits}g} {unit}".strip() if abs(value) < 1e4 else f"{value:,.0f} {unit}".strip()
+        return f"{value:,.{digits}g} {unit}".strip() if abs(value) < 999.5 else f"{value:,.0f} {unit}".strip()
     if not value:
         return f"0 {unit}"
     rounded = float(f"{value:.{digits}g}")
@@ -171,6 +171,9 @@ def field_axis(ax: Axes, values: list[float]) -> None:
     elif len(shown) > 1:
         pad = 0.05 * (shown[-1] - shown[0])
         ax.set_xlim(shown[0] - pad, shown[-1] + pad)
+    elif shown:
+        pad = max(0.05 * abs(shown[0]), 0.5)
+        ax.set_xlim(shown[0] - pad, shown[0] + pad)
     step = -(-len(shown) // 9)
     ax.xaxis.set_major_locator(FixedLocator(shown[::step]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: count(round(v, 6) if v % 1 else int(v))))

@@ -67,7 +67,8 @@ EXERCISE = Exercise(
     lab=3,
     title="Make room for num_new further tokens of a sequence, in place.",
     signature=(
-        "allocate_append(blocks: list[int], num_tokens: int, num_new: int, free_blocks: list[int], block_size: int) -> None"
+        "allocate_append(blocks: list[int], num_tokens: int, num_new: int, "
+        "free_blocks: list[int], block_size: int) -> None"
     ),
     shapes="""
 blocks       the sequence's block table, changed in place: just the blocks that its num_tokens tokens need
