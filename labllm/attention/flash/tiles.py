@@ -1,9 +1,9 @@
 """How many queries and keys a flash program takes at a time, by what the device reports and never by its name.
 
 Tiles are listed best first, as measured on Hopper; the first whose copies fit the shared memory of a program is taken.
-Accumulators of the listed tiles fit the registers of every GPU that Triton compiles for. Float32 is multiplied outside the tensor
-cores, where a program holds whole operands in registers: small tiles. In the interpreter tiles are small too, so that
-a short sequence still has several.
+Accumulators of the listed tiles fit the registers of every GPU that Triton compiles for. Float32 is multiplied
+outside the tensor cores, where a program holds whole operands in registers: small tiles. In the interpreter tiles are
+small too, so that a short sequence still has several.
 """
 
 from __future__ import annotations
