@@ -47,6 +47,10 @@ def _new_not_counted(
         ref_counts[blocks[-1]] = 0
 
 
+def _counts_kept(blocks: Numbers, num_tokens: int, ref_counts: Numbers, free_blocks: Numbers, cache: Tensor) -> None:
+    reference(blocks, num_tokens, list(ref_counts), free_blocks, cache)
+
+
 def _full_too(blocks: Numbers, num_tokens: int, ref_counts: Numbers, free_blocks: Numbers, cache: Tensor) -> None:
     if ref_counts[blocks[-1]] > 1:
         _copy(blocks, ref_counts, free_blocks, cache)
@@ -116,6 +120,9 @@ copy its content to a new block, name the new one in its place, and correct both
         Mistake("The content is not copied: the new block is empty where the earlier tokens should be.", _content_left),
         Mistake("The old block's count is not lowered; it will never be free again.", _count_kept),
         Mistake("The new block's count stays 0; it would be taken for free.", _new_not_counted),
+        Mistake(
+            "Neither count is corrected: the old block loses a reference, the new one gets its first.", _counts_kept
+        ),
         Mistake("It copies a full block: nobody writes there again, so it may stay shared.", _full_too),
         Mistake("It copies a block that nobody else names.", _own_too),
         Mistake("The table still names the old block, so the token is written into what others read.", _table_kept),
