@@ -98,6 +98,19 @@ def test_padding_gives_zeros_and_a_table_past_the_length_is_never_read(seq_lens:
         torch.testing.assert_close(out[i : i + 1], expected)
 
 
+def test_a_second_step_is_planned_anew() -> None:
+    cache, tables, step, known = filled([3, 6], [1, 1], 0, 4)
+    attend, q = GatherAttention(cache), torch.randn(2, 4, 6, dtype=torch.float64)
+    for _ in range(3):
+        k, v = torch.cat([kv[:, -1:] for kv in known], 1)
+        expected = [attend_plainly(x, *kv, None) for x, kv in zip(q.split(1), known, strict=True)]
+        torch.testing.assert_close(attend(q, k, v, 1, step), torch.cat(expected))
+        done = [table.num_tokens for table in tables]
+        append_all(tables, [1, 1])
+        step = Step.paged([table.blocks for table in tables], done, [1, 1], 4)
+        known = [torch.cat((kv, torch.randn(2, 1, 2, 6, dtype=torch.float64)), 1) for kv in known]
+
+
 def test_slots_by_hand() -> None:
     table, lens = torch.tensor([[7, 2, -1], [5, -1, -1]], dtype=torch.int32), torch.tensor([6, 3], dtype=torch.int32)
     assert key_slots(table, lens, 4, 0, 6).tolist() == [[28, 29, 30, 31, 8, 9], [20, 21, 22, 22, 22, 22]]

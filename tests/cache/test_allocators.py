@@ -80,7 +80,7 @@ def test_by_hand() -> None:
     assert first["paged, block size 1"] == {"tokens": 10, "for later": 0, "never used": 0, "free": 22}
 
 
-def test_who_cannot_grow_takes_the_place_of_the_youngest_and_nobody_comes_in_before_one_ended() -> None:
+def test_who_cannot_grow_takes_the_place_of_the_youngest() -> None:
     moments = replayed(Paged(8, 1, watermark=0), [Request(3, 4), Request(3, 3), Request(1, 1)])
     seen = [(dict(m.tokens), m.line, m.read, m.recomputed) for m in moments]
     assert seen == [
@@ -93,11 +93,18 @@ def test_who_cannot_grow_takes_the_place_of_the_youngest_and_nobody_comes_in_bef
     ]
 
 
+def test_nobody_comes_in_between_a_preemption_and_the_next_end() -> None:
+    moments = replayed(Paged(8, 1, watermark=0), [Request(2, 4), Request(5, 2)])
+    assert [dict(m.tokens) for m in moments] == [{0: 2, 1: 5}, {0: 3}, {0: 4}, {0: 5}, {1: 5}, {1: 6}]
+
+
 def test_a_watermark_keeps_blocks_for_growth_but_not_from_the_only_sequence() -> None:
     paged = Paged(40, 4, watermark=0.2)
-    assert not paged.admit("large", 41, 99) and paged.admit("first", 24, 99)
+    assert not paged.admit("too large", 41, 99) and paged.admit("whole pool", 40, 99)
+    paged.finish("whole pool")
+    assert paged.admit("first", 24, 99)
     assert not paged.admit("second", 9, 99) and paged.admit("second", 8, 99)
-    assert paged.tables["second"].blocks == [6, 7] and paged.pool.num_free == 2
+    assert paged.held("second") == 8 and paged.pool.num_free == 2
 
 
 @pytest.mark.parametrize("name", MAKE)
