@@ -123,7 +123,7 @@ def _table(done: list[Step]) -> pd.DataFrame:
         [
             {
                 "keys": f"{s.first} to {s.last - 1}", "largest of the tile": s.peak, "running max m": s.m,
-                "old sum x": s.alpha, "kept": s.kept, "added": s.added, "running sum l": s.l,
+                "old sum times": s.alpha, "kept": s.kept, "added": s.added, "running sum l": s.l,
             }
             for s in done
         ]

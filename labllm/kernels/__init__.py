@@ -20,7 +20,10 @@ if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into
     from kernels import flash as flash
     from kernels import flash_gluon as flash_gluon
     from kernels import flash_paged as flash_paged
+    from kernels import flash_persistent as flash_persistent
     from kernels import flash_tma as flash_tma
+    from kernels import hopper as hopper
+    from kernels import inner_loop as inner_loop
     from kernels import paged_decode as paged_decode
     from kernels import split_decode as split_decode
     from kernels import split_decode_once as split_decode_once

@@ -43,7 +43,8 @@ class Exercise:
 
     With `in_place`, the answer is what the function leaves in the arguments at these positions, not what it returns.
     `needs` names a capability as `labllm.hardware.can` knows it; `timed` says that the speed is worth a look.
-    `as_rung` turns the learner's function into a rung for the lab's ladder.
+    `as_rung` turns the learner's function into a rung for the lab's ladder. `launch(fn, *args)` runs a function that
+    cannot be called as it stands, the body of a kernel; without it `fn(*args)` is called.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Exercise:
     in_place: tuple[int, ...] = ()
     needs: str = ""
     as_rung: Callable[[Function], Rung] | None = None
+    launch: Function | None = None
 
     def __repr__(self) -> str:
         return f"<exercise {self.name!r} of lab {self.lab:02d}: {self.title}>"
@@ -70,6 +72,10 @@ class Exercise:
         """The text that a notebook's cell holds: the signature, what is asked, and `raise NotImplementedError`."""
         told = f'"""{self.title}\n\n{self.shapes.strip()}\n\n{self.formula.strip()}\n"""\nraise NotImplementedError\n'
         return f"def {self.signature}:\n{textwrap.indent(told, '    ')}"
+
+    def call(self, fn: Function, args: tuple[Any, ...]) -> Any:
+        """What `fn` gives for these arguments, launched where it needs that; raises whatever it raises."""
+        return self.launch(fn, *args) if self.launch else fn(*args)
 
     def arguments(self, case: Case, device: str = "cpu") -> tuple[Any, ...]:
         """The case's arguments, the same at every call."""

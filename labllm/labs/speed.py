@@ -36,5 +36,7 @@ def _median(exercise: Exercise, fn: Function, device: str) -> float:
     def make_args(seed: int) -> tuple:
         return exercise.arguments(exercise.cases[-1], device)
 
-    timing = KernelClock(budget=0.1, most=9).time(lambda args: fn(*args), make_args, device, short=False, touched=0.0)
+    timing = KernelClock(budget=0.1, most=9).time(
+        lambda args: exercise.call(fn, args), make_args, device, short=False, touched=0.0
+    )
     return sorted(timing.samples)[len(timing.samples) // 2]

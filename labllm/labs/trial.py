@@ -32,11 +32,11 @@ class Outcome:
 
 @torch.no_grad()
 def attempt(exercise: Exercise, fn: Function, case: Case, device: str = "cpu") -> Outcome:
-    """Calls `fn` on copies of the case's arguments. Whatever it raises, but TimeUp, becomes part of the outcome."""
+    """Runs `fn` on copies of the case's arguments. Whatever it raises, but TimeUp, becomes part of the outcome."""
     given = exercise.arguments(case, device)
     args = copy.deepcopy(given)
     try:
-        returned = fn(*args)
+        returned = exercise.call(fn, args)
         value = tuple(args[i] for i in exercise.in_place) if exercise.in_place else returned
         changed = tuple(i for i, (now, then) in enumerate(zip(args, given, strict=True)) if difference(now, then))
         return Outcome(_kept(value), changed=changed)
