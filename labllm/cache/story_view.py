@@ -39,10 +39,8 @@ def block_tables(events: Sequence[Event] = STORY, num_slots: int = SLOTS) -> Pan
         drawn, tables = _blocks(frame, block_size), {name: held for name, (held, _) in frame.tables.items()}
         free = ", ".join(map(str, frame.free[:6])) + (", ..." if len(frame.free) > 6 else "")
         caption = f"free, in this order: {free}" if frame.free else "no block is free"
-        title = f"{step}: {frame.words}" if step else "Step 0: the pool is empty"
-        figure = blocks.chart(
-            drawn, tables, title.split(", and cannot")[0], _subtitle(frame, block_size), caption=caption
-        )
+        title = f"Step {step}: {frame.words.split(CANNOT)[0]}"
+        figure = blocks.chart(drawn, tables, title, _subtitle(frame, block_size), caption=caption)
         return View(figure, f"{_sentence(frame)} {blocks.conclusion(drawn, tables)}", _table(frame, block_size))
 
     steps = range(len(events) + 1)
