@@ -22,7 +22,18 @@ from statistics import mean
 from labllm.cache.allocators import Allocator, MaxLength
 from labllm.cache.traces import Request, lognormal_requests
 
-__all__ = ["KINDS", "Moment", "Request", "Snapshot", "follow", "kinds", "lognormal_requests", "replay", "shares"]
+__all__ = [
+    "KINDS",
+    "RULES",
+    "Moment",
+    "Request",
+    "Snapshot",
+    "follow",
+    "kinds",
+    "lognormal_requests",
+    "replay",
+    "shares",
+]
 
 KINDS = ("tokens", "for later", "never used", "free")
 Spans = dict[str, tuple[tuple[int, int], ...]]
