@@ -42,6 +42,10 @@ def _plain_exponentials(o_a: Tensor, lse_a: Tensor, o_b: Tensor, lse_b: Tensor) 
     return (a[:, None] * o_a + b[:, None] * o_b) / (a + b)[:, None], torch.log(a + b)
 
 
+def _not_divided(o_a: Tensor, lse_a: Tensor, o_b: Tensor, lse_b: Tensor) -> Answer:
+    return torch.exp(lse_a)[:, None] * o_a + torch.exp(lse_b)[:, None] * o_b, torch.logaddexp(lse_a, lse_b)
+
+
 def _weighted_by_lse(o_a: Tensor, lse_a: Tensor, o_b: Tensor, lse_b: Tensor) -> Answer:
     total = lse_a + lse_b
     return (lse_a[:, None] * o_a + lse_b[:, None] * o_b) / total[:, None], torch.logaddexp(lse_a, lse_b)
@@ -108,6 +112,7 @@ o = exp(lse_a - lse) o_a + exp(lse_b - lse) o_b""",
             "exp(lse) is taken as it stands and overflows; take differences of lse first (torch.logaddexp).",
             _plain_exponentials,
         ),
+        Mistake("The weighted parts are summed and not divided by the sum of the weights.", _not_divided),
         Mistake("The parts are weighed by lse itself; the weight is its exponential.", _weighted_by_lse),
         Mistake("The weights are swapped: part a's lse belongs to o_a.", _swapped),
     ),

@@ -36,6 +36,17 @@ def _acc_not_rescaled(m: Tensor, l: Tensor, acc: Tensor, scores: Tensor, v: Tens
     return m_new, l * torch.exp(m - m_new) + p.sum(-1), acc + p @ v
 
 
+def _l_not_rescaled(m: Tensor, l: Tensor, acc: Tensor, scores: Tensor, v: Tensor) -> Answer:
+    m_new = torch.maximum(m, scores.amax(-1))
+    p = torch.exp(scores - m_new[:, None])
+    return m_new, l + p.sum(-1), acc * torch.exp(m - m_new)[:, None] + p @ v
+
+
+def _nothing_subtracted(m: Tensor, l: Tensor, acc: Tensor, scores: Tensor, v: Tensor) -> Answer:
+    p = torch.exp(scores)
+    return torch.maximum(m, scores.amax(-1)), l + p.sum(-1), acc + p @ v
+
+
 def _tile_maximum(m: Tensor, l: Tensor, acc: Tensor, scores: Tensor, v: Tensor) -> Answer:
     m_new = scores.amax(-1)
     p, alpha = torch.exp(scores - m_new[:, None]), torch.exp(m - m_new)
@@ -154,6 +165,8 @@ acc' = acc exp(m - m') + sum_j exp(s_j - m') v_j""",
             _no_rescale,
         ),
         Mistake("l is rescaled and acc is not: both were summed under the old maximum.", _acc_not_rescaled),
+        Mistake("acc is rescaled and l is not: both were summed under the old maximum.", _l_not_rescaled),
+        Mistake("The exponentials are of s itself; they are of s - m', which is never above 0.", _nothing_subtracted),
         Mistake(
             "The maximum is the tile's alone; it must not fall below the m that came in (torch.maximum).", _tile_maximum
         ),
