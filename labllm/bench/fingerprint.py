@@ -101,8 +101,8 @@ def _text(source: Any) -> str:
         return normalised(inspect.cleandoc(inspect.getsource(source)))
     except SyntaxError:  # a lambda's source is a piece of the statement around it
         return "".join(inspect.getsource(source).split())
-    except (OSError, TypeError):
-        return repr(source)
+    except (OSError, TypeError):  # what a dataclass writes for itself has no source, and its repr an address
+        return _full_name(source) if inspect.isfunction(source) else repr(source)
 
 
 def _functions(source: Any) -> list[FunctionType]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,3 +134,14 @@ def test_peak_memory_counts_what_lives_at_once() -> None:
 
     out, peak = peak_bytes(call, "cpu")
     assert out[0] == 6 and peak == 2 * 4000
+
+
+def test_a_class_has_one_hash_however_often_it_is_made():
+    def made() -> type:
+        @dataclasses.dataclass
+        class Answer:
+            ids: list[int]
+
+        return Answer
+
+    assert source_hash((made(),)) == source_hash((made(),))
