@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from labllm.bench import axes, axis, label, torch_dtype
 from labllm.bench.fingerprint import normalised, source_hash, versions
 from labllm.bench.memory import peak_bytes
 from labllm.bench.virtual import VirtualClock
+from labllm.cache.replay import Moment
 from labllm.ladders import LADDERS, ladder, ladders
 
 
@@ -136,12 +137,7 @@ def test_peak_memory_counts_what_lives_at_once() -> None:
     assert out[0] == 6 and peak == 2 * 4000
 
 
-def test_a_class_has_one_hash_however_often_it_is_made():
-    def made() -> type:
-        @dataclasses.dataclass
-        class Answer:
-            ids: list[int]
-
-        return Answer
-
-    assert source_hash((made(),)) == source_hash((made(),))
+def test_a_dataclass_has_the_same_hash_in_another_process() -> None:
+    code = "from labllm.bench.fingerprint import *; from labllm.cache.replay import *; print(source_hash((Moment,)))"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    assert other == source_hash((Moment,))
