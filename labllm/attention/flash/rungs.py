@@ -6,7 +6,13 @@ from torch import Tensor
 
 from labllm.attention.dense import Dense
 from labllm.attention.flash.dense import flash
-from labllm.attention.flash.hopper import flash_specialized, flash_tma, why_not_specialized, why_not_tma
+from labllm.attention.flash.hopper import (
+    flash_persistent,
+    flash_specialized,
+    flash_tma,
+    why_not_specialized,
+    why_not_tma,
+)
 from labllm.bench import CannotRun, Rung
 
 
@@ -20,6 +26,10 @@ def _flash_tma(inputs: Dense) -> Tensor:
 
 def _flash_specialized(inputs: Dense) -> Tensor:
     return flash_specialized(*inputs)
+
+
+def _flash_persistent(inputs: Dense) -> Tensor:
+    return flash_persistent(*inputs)
 
 
 def _with_copy_engine(inputs: Dense) -> Dense:
@@ -56,6 +66,14 @@ FLASH = (
         _for_hopper,
         about="copies, products and exponentials at the same time, each by warps of its own",
         needs=("triton-compiled",),
-        sources=(flash_specialized, "labllm.kernels.flash_gluon"),
+        sources=(flash_specialized, "labllm.kernels.flash_gluon", "labllm.kernels.hopper"),
+    ),
+    Rung(
+        "flash, persistent",
+        _flash_persistent,
+        _for_hopper,
+        about="a program takes tile after tile: its first copies and last store hide behind the tiles beside them",
+        needs=("triton-compiled",),
+        sources=(flash_persistent, "labllm.kernels.flash_persistent", "labllm.kernels.hopper"),
     ),
 )
