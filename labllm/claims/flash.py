@@ -24,7 +24,7 @@ def gain_over_length(records: Sequence[Record]) -> Verdict:
     if "naive" not in found:
         return missing(LADDER)
     gains = {length: base.time.median / fast.time.median for length, (base, fast) in found["naive"].items()}
-    ends = " and ".join(_between(name, pairs) for name, pairs in found.items())
+    ends = "; it is ".join(_between(name, pairs) for name, pairs in found.items())
     base, fast = found["naive"][max(found["naive"])]
     w = fast.workload
     setting = f"{w['batch']} x {w['q_heads']} heads of {w['head_dim']}, {w['dtype']}"
