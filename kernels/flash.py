@@ -125,20 +125,20 @@ def _walk(
     return acc, l, m
 
 
-@triton.jit(do_not_specialize=["q_len", "k_len", "window", "tiles", "heads", "section", "q_heads", "group"])
+@triton.jit(do_not_specialize=["q_len", "k_len", "window", "tiles", "heads", "section"])
 def _flash(
-    q, k, v, out, lse, q_starts, k_starts, q_len, k_len, window, scale, tiles, heads, section, q_heads, group,
+    q, k, v, out, lse, q_starts, k_starts, q_len, k_len, window, scale, tiles, heads, section,
     q_batch, q_head, q_row, k_batch, k_head, k_row, v_batch, v_head, v_row, out_batch, out_head, out_row, lse_batch,
-    lse_head, DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    lse_head, Q_HEADS: tl.constexpr, GROUP: tl.constexpr, DIM: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """One tile of queries of one head, `group` of which read one KV head; grid (tiles * heads,), heads over the batch.
+    """One tile of queries of one head, `GROUP` of which read one KV head; grid (tiles * heads,), heads over the batch.
 
     Strides are in elements and the last dimension's is 1. Sequences lie `*_batch` apart, or, packed, start at
     `q_starts`, `k_starts` `[B + 1]` (else None) and q_len, k_len are not read. window and lse may be None.
     """
     tile, head = place(tiles, heads, section)
-    b, h = (head // q_heads).to(tl.int64), (head % q_heads).to(tl.int64)
+    b, h = (head // Q_HEADS).to(tl.int64), (head % Q_HEADS).to(tl.int64)
     m0 = tile * BLOCK_M
     if q_starts is not None:
         q_start, k_start = tl.load(q_starts + b).to(tl.int64), tl.load(k_starts + b).to(tl.int64)
@@ -152,8 +152,8 @@ def _flash(
         out += q_start * out_row
         if lse is not None:
             lse += q_start
-    k += b * k_batch + h // group * k_head
-    v += b * v_batch + h // group * v_head
+    k += b * k_batch + h // GROUP * k_head
+    v += b * v_batch + h // GROUP * v_head
     query = load_tile(q + b * q_batch + h * q_head, q_row, m0, q_len, DIM, BLOCK_M, BLOCK_D, True)
     rows, dims = m0 + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D)
     shift = k_len - q_len
@@ -207,7 +207,7 @@ def flash(
     tiles, heads = triton.cdiv(max_query_len, block_m), batch * q_heads
     _flash[(tiles * heads,)](
         q, k, v, out, lse, *(starts or (None, None)), q_len, k_len, window, math.log2(math.e) / math.sqrt(dim), tiles,
-        heads, section, q_heads, q_heads // kv_heads, *strides, *lse_strides, DIM=dim,
+        heads, section, *strides, *lse_strides, Q_HEADS=q_heads, GROUP=q_heads // kv_heads, DIM=dim,
         BLOCK_D=max(16, triton.next_power_of_2(dim)), BLOCK_M=block_m, BLOCK_N=block_n, CAUSAL=causal,
         num_warps=num_warps, num_stages=num_stages,
     )  # fmt: skip

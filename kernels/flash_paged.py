@@ -41,15 +41,16 @@ def _walk(
     return acc, l, m
 
 
-@triton.jit(do_not_specialize=["window", "tiles", "heads", "section", "q_heads", "group"])
+@triton.jit(do_not_specialize=["window", "tiles", "heads", "section"])
 def _flash_paged(
-    q, k, v, out, lse, q_starts, seq_lens, table, window, scale, tiles, heads, section, q_heads, group, q_head, q_row,
-    k_block, k_slot, k_head, v_block, v_slot, v_head, out_head, out_row, lse_head, table_row, BLOCK_SIZE: tl.constexpr,
-    DIM: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    q, k, v, out, lse, q_starts, seq_lens, table, window, scale, tiles, heads, section, q_head, q_row, k_block, k_slot,
+    k_head, v_block, v_slot, v_head, out_head, out_row, lse_head, table_row,
+    Q_HEADS: tl.constexpr, GROUP: tl.constexpr, BLOCK_SIZE: tl.constexpr, DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head; grid (tiles * heads,), heads over the sequences. Causal, bottom right."""
     tile, head = place(tiles, heads, section)
-    b, h = (head // q_heads).to(tl.int64), (head % q_heads).to(tl.int64)
+    b, h = (head // Q_HEADS).to(tl.int64), (head % Q_HEADS).to(tl.int64)
     m0 = tile * BLOCK_M
     q_start = tl.load(q_starts + b).to(tl.int64)
     q_len = (tl.load(q_starts + b + 1) - q_start).to(tl.int32)
@@ -59,8 +60,8 @@ def _flash_paged(
     shift = k_len - q_len
     rows, dims = m0 + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_D)
     query = load_tile(q + q_start * q_row + h * q_head, q_row, m0, q_len, DIM, BLOCK_M, BLOCK_D, True)
-    k += h // group * k_head
-    v += h // group * v_head
+    k += h // GROUP * k_head
+    v += h // GROUP * v_head
     table += b * table_row
 
     acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
@@ -101,9 +102,10 @@ def flash_paged(
     (_, q_heads, dim), (_, block_size, kv_heads, _) = q.shape, k_cache.shape
     tiles, heads = triton.cdiv(max_query_len, block_m), len(seq_lens) * q_heads
     _flash_paged[(tiles * heads,)](
-        q, k_cache, v_cache, out, lse, cu_seqlens, seq_lens, block_table, window, math.log2(math.e) / math.sqrt(dim),
-        tiles, heads, section, q_heads, q_heads // kv_heads, q.stride(1), q.stride(0), *k_cache.stride()[:3],
+        q, k_cache, v_cache, out, lse, cu_seqlens, seq_lens, block_table, window,
+        math.log2(math.e) / math.sqrt(dim), tiles, heads, section, q.stride(1), q.stride(0), *k_cache.stride()[:3],
         *v_cache.stride()[:3], out.stride(1), out.stride(0), 0 if lse is None else lse.stride(0),
-        block_table.stride(0), BLOCK_SIZE=block_size, DIM=dim, BLOCK_D=max(16, triton.next_power_of_2(dim)),
-        BLOCK_M=block_m, BLOCK_N=block_n, num_warps=num_warps, num_stages=num_stages,
+        block_table.stride(0), Q_HEADS=q_heads, GROUP=q_heads // kv_heads, BLOCK_SIZE=block_size, DIM=dim,
+        BLOCK_D=max(16, triton.next_power_of_2(dim)), BLOCK_M=block_m, BLOCK_N=block_n, num_warps=num_warps,
+        num_stages=num_stages,
     )  # fmt: skip

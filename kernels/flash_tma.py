@@ -36,10 +36,10 @@ def _walk(
     return acc, l, m
 
 
-@triton.jit(do_not_specialize=["q_len", "k_len", "tiles", "heads", "section", "q_heads", "group"])
+@triton.jit(do_not_specialize=["q_len", "k_len", "tiles", "heads", "section"])
 def _flash_tma(
-    q, k, v, out, q_len, k_len, scale, tiles, heads, section, q_heads, group,
-    BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    q, k, v, out, q_len, k_len, scale, tiles, heads, section,
+    Q_HEADS: tl.constexpr, GROUP: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     CAUSAL: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries of one head; grid (tiles * heads,), heads over the batch.
@@ -48,7 +48,7 @@ def _flash_tma(
     with blocks `[1, 1, BLOCK_N, BLOCK_D]`.
     """
     tile, head = place(tiles, heads, section)
-    b, h = head // q_heads, head % q_heads
+    b, h = head // Q_HEADS, head % Q_HEADS
     m0 = tile * BLOCK_M
     query = q.load([b, h, m0, 0]).reshape([BLOCK_M, BLOCK_D])
     shift = k_len - q_len
@@ -59,11 +59,11 @@ def _flash_tma(
     m = tl.full([BLOCK_M], FLOOR, tl.float32)
     _, begin, whole_end, end = extent(m0, shift, k_len, None, BLOCK_M, BLOCK_N, CAUSAL)
     acc, l, m = _walk(
-        acc, l, m, query, k, v, b, h // group, positions, begin, whole_end, k_len, scale,
+        acc, l, m, query, k, v, b, h // GROUP, positions, begin, whole_end, k_len, scale,
         BLOCK_N, BLOCK_D, CAUSAL, False,
     )  # fmt: skip
     acc, l, m = _walk(
-        acc, l, m, query, k, v, b, h // group, positions, whole_end, end, k_len, scale,
+        acc, l, m, query, k, v, b, h // GROUP, positions, whole_end, end, k_len, scale,
         BLOCK_N, BLOCK_D, CAUSAL, True,
     )  # fmt: skip
     answer, _ = finish(acc, l, m)
@@ -82,7 +82,7 @@ def flash_tma(
     _flash_tma[(tiles * heads,)](
         *(TensorDescriptor.from_tensor(x, [1, 1, n, block_d]) for x, n in zip(
             (q, k, v, out), (block_m, block_n, block_n, block_m), strict=True)),
-        q_len, k_len, math.log2(math.e) / math.sqrt(dim), tiles, heads, section, q_heads, q_heads // kv_heads,
-        BLOCK_D=block_d, BLOCK_M=block_m, BLOCK_N=block_n, CAUSAL=causal,
+        q_len, k_len, math.log2(math.e) / math.sqrt(dim), tiles, heads, section, Q_HEADS=q_heads,
+        GROUP=q_heads // kv_heads, BLOCK_D=block_d, BLOCK_M=block_m, BLOCK_N=block_n, CAUSAL=causal,
         num_warps=num_warps, num_stages=num_stages,
     )  # fmt: skip

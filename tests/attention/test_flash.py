@@ -17,7 +17,6 @@ from labllm.attention.flash import (
     Tiles,
     flash,
     flash_paged,
-    flash_persistent,
     flash_specialized,
     flash_tma,
     flash_varlen,
@@ -188,7 +187,6 @@ def test_bfloat16_never_reaches_the_interpreter() -> None:
         lambda: flash(q, k, v),
         lambda: flash_tma(q, k, v),
         lambda: flash_specialized(q, k, v),
-        lambda: flash_persistent(q, k, v),
         lambda: flash_varlen(packed, keys, keys, start, start, 3),
         lambda: flash_paged(packed, pages, pages, table, starts((3,))[1:], start, 3),
     ):
@@ -199,9 +197,8 @@ def test_bfloat16_never_reaches_the_interpreter() -> None:
 @pytest.mark.skipif(DEVICE != "cpu", reason="on a GPU the reason is another")
 def test_specialised_warps_say_what_they_need() -> None:
     q, k, v = draw(1, (1, 1), 3, 3, 64, torch.float16)
-    for form in (flash_specialized, flash_persistent):
-        with pytest.raises(ValueError, match=r"no interpreter.*capability 9"):
-            form(q, k, v)
+    with pytest.raises(ValueError, match=r"no interpreter.*capability 9"):
+        flash_specialized(q, k, v)
 
 
 def test_what_does_not_fit_is_refused_in_a_sentence() -> None:
@@ -257,7 +254,7 @@ def test_every_form_on_a_gpu(shape: tuple[int, int, int], causal: bool, dtype: t
     q, k, v = draw(2, (8, 2), *shape, dtype)
     forms = [flash, flash_tma]
     if why_not_specialized(shape[2], dtype, DEVICE) is None:
-        forms += [flash_specialized, flash_persistent]
+        forms.append(flash_specialized)
     for form in forms:
         with Poisoned():
             out = form(q, k, v, causal)

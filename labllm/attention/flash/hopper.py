@@ -50,21 +50,6 @@ def flash_specialized(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> T
     return out
 
 
-def flash_persistent(q: Tensor, k: Tensor, v: Tensor, causal: bool = True) -> Tensor:
-    """As `flash_specialized`, by kernels/flash_persistent.py: one program a multiprocessor takes tile after tile."""
-    _check(q, k, v, causal)
-    if reason := why_not_specialized(q.shape[3], q.dtype, q.device.type):
-        raise ValueError(reason)
-    out = torch.empty_like(q)
-    if not out.numel() or not k.shape[2]:
-        return out.zero_()
-    from labllm.kernels import flash_persistent as kernel
-
-    machine = this_machine(q.device.type)
-    kernel.flash_persistent(out, q, k, v, causal, _section(q, k, machine), *RINGS[q.shape[3]], machine.cores)
-    return out
-
-
 def why_not_tma(device: str) -> str | None:
     """The sentence that says why tensor descriptors gain nothing on `device`, or None where there is a copy engine."""
     capability = this_machine(device).capability

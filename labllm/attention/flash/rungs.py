@@ -6,13 +6,7 @@ from torch import Tensor
 
 from labllm.attention.dense import Dense
 from labllm.attention.flash.dense import flash
-from labllm.attention.flash.hopper import (
-    flash_persistent,
-    flash_specialized,
-    flash_tma,
-    why_not_specialized,
-    why_not_tma,
-)
+from labllm.attention.flash.hopper import flash_specialized, flash_tma, why_not_specialized, why_not_tma
 from labllm.bench import CannotRun, Rung
 
 
@@ -26,10 +20,6 @@ def _flash_tma(inputs: Dense) -> Tensor:
 
 def _flash_specialized(inputs: Dense) -> Tensor:
     return flash_specialized(*inputs)
-
-
-def _flash_persistent(inputs: Dense) -> Tensor:
-    return flash_persistent(*inputs)
 
 
 def _with_copy_engine(inputs: Dense) -> Dense:
@@ -66,14 +56,6 @@ FLASH = (
         _for_hopper,
         about="copies, products and exponentials at the same time, each by warps of its own",
         needs=("triton-compiled",),
-        sources=(flash_specialized, "labllm.kernels.flash_gluon", "labllm.kernels.hopper"),
-    ),
-    Rung(
-        "flash, persistent",
-        _flash_persistent,
-        _for_hopper,
-        about="a program takes tile after tile: its first copies and last store hide behind the tiles beside them",
-        needs=("triton-compiled",),
-        sources=(flash_persistent, "labllm.kernels.flash_persistent", "labllm.kernels.hopper"),
+        sources=(flash_specialized, "labllm.kernels.flash_gluon"),
     ),
 )
