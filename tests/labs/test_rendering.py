@@ -34,3 +34,8 @@ def test_empty_fields_are_left_out_and_speed_is_a_ratio_in_words():
 
 def test_durations_have_units_that_read_well():
     assert [duration(s) for s in (1.5, 0.0123, 4.56e-6)] == ["1.5 s", "12.3 ms", "4.56 us"]
+
+
+def test_words_in_backticks_are_set_as_code_and_nothing_is_let_through() -> None:
+    shown = Card("ERROR", "x", (("", "use `k[<b>]` there"),))._repr_html_()
+    assert "use <code>k[&lt;b&gt;]</code> there" in shown
