@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from labllm.bench import Record
 
+PLAIN = ("gather",)  # pages are not read in place
+
 
 class Price(NamedTuple):
     """On one workload of one machine: the fastest of each kind."""
@@ -42,7 +44,7 @@ def prices(records: Iterable[Record]) -> list[Price]:
     """A price a workload and machine where both kinds were timed, by batch, then by context."""
     timed: dict[tuple, list[Record]] = {}
     for r in records:
-        if r.seconds:
+        if r.seconds and r.rung not in PLAIN:
             timed.setdefault((r.host.name, tuple(sorted(r.workload.items()))), []).append(r)
     found = []
     for group in timed.values():
