@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -30,11 +30,15 @@ from labllm.roofline import Cost
 
 INTERPRETER_LIMIT = Cost(flops=2e8, bytes=2e7)
 INTERPRETED = "Triton's interpreter: checked, never timed"
+Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """A rung whose answer was right: what the check found, and a rough time in seconds."""
+    """A rung whose answer was right: what the check found, and a rough time in seconds.
+
+    The answer itself is kept only where the ladder's metrics ask for it: it may be large, and others run meanwhile.
+    """
 
     rung: Rung
     facts: dict[str, Any]
@@ -97,40 +101,38 @@ class _Case:
             return self._record(rung, "cannot run here", reason)
         if reason := self._too_big(rung):
             return self._record(rung, "out of memory", reason)
-        try:
-            with torch.inference_mode():
-                return self._check(rung)
-        except CannotRun as error:
-            return self._record(rung, "cannot run here", str(error))
-        except (torch.OutOfMemoryError, MemoryError) as error:
-            return self._record(rung, "out of memory", str(error).split("\n")[0])
-        except Exception as error:  # a rung is anybody's code: whatever it raises becomes its record
-            return self._record(rung, "failed", f"{type(error).__name__}: {error}".split("\n")[0])
-        finally:
-            self._sweep()
+        return self._survive(rung, lambda: self._check(rung))
 
     def timed(self, trial: _Trial, short: bool) -> Record:
         """Time a rung whose answer was right."""
         if trial.probe is None:
             return self._record(trial.rung, "ok", INTERPRETED, method=INTERPRETED, metrics=trial.metrics, **trial.facts)
-        touched = self.ladder.cost(self.workload).bytes
+        return self._survive(trial.rung, lambda: self._placed(trial, self._timing(trial.rung, short)), **trial.facts)
+
+    def _survive(self, rung: Rung, work: Callable[[], Outcome], **facts: Any) -> Outcome | Record:
+        """What `work` returns in inference mode, or the record that says how it failed, with the `facts` so far."""
         try:
             with torch.inference_mode():
-                timing = self.ladder.clock.time(
-                    trial.rung.run, lambda seed: self.state(trial.rung, seed), self.device, short=short, touched=touched
-                )
+                return work()
+        except CannotRun as error:
+            return self._record(rung, "cannot run here", str(error), **facts)
         except (torch.OutOfMemoryError, MemoryError) as error:
-            return self._record(trial.rung, "out of memory", str(error).split("\n")[0], **trial.facts)
-        except Exception as error:
-            return self._record(trial.rung, "failed", f"{type(error).__name__}: {error}".split("\n")[0], **trial.facts)
+            return self._record(rung, "out of memory", str(error).split("\n")[0], **facts)
+        except Exception as error:  # a rung is anybody's code: whatever it raises becomes its record
+            return self._record(rung, "failed", f"{type(error).__name__}: {error}".split("\n")[0], **facts)
         finally:
             self._sweep()
-        return self._placed(trial, timing)
+
+    def _timing(self, rung: Rung, short: bool) -> Timing:
+        touched = self.ladder.cost(self.workload).bytes
+        return self.ladder.clock.time(
+            rung.run, lambda seed: self.state(rung, seed), self.device, short=short, touched=touched
+        )
 
     def _check(self, rung: Rung) -> _Trial | Record:
         inputs = self.ladder.inputs(self.workload, self.device, self.seed)
         state = rung.prepare(inputs)
-        out, peak = peak_bytes(lambda: rung.run(state), self.device)
+        peak = peak_bytes(lambda: rung.run(state), self.device)[1]
         with Poisoned():
             out = rung.run(state)
         metrics: dict[str, Metric] = {}
@@ -144,8 +146,9 @@ class _Case:
         if not verdict.ok:
             return self._record(rung, "wrong", verdict.reason, **_finite(facts))
         if self._interpreted(rung):
-            return _Trial(rung, facts, metrics, out, None)
-        return _Trial(rung, facts, metrics, out, self.ladder.clock.probe(rung.run, state, self.device))
+            return _Trial(rung, facts, metrics, None, None)
+        probe = self.ladder.clock.probe(rung.run, state, self.device)
+        return _Trial(rung, facts, metrics, out if self.ladder.metrics else None, probe)
 
     def _distance(self, inputs: Any, out: Any) -> float:
         return self.ladder.compare(out, lambda rows: self.ladder.reference(inputs, rows), self.dtype, self.seed).error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,29 @@ def test_a_ladder_adds_its_own_metrics() -> None:
     ladder = toy.ladder(toy.HONEST, metrics=lambda w, out, seconds: {"numbers a second": (w.n / seconds, "1/s")})
     (record,) = measure(ladder, toy.Double(64), device="cpu")
     assert record.metrics["numbers a second"].value == pytest.approx(64 / record.seconds)
+
+
+def test_metrics_that_fail_are_a_failed_record() -> None:
+    ladder = toy.ladder(toy.HONEST, metrics=lambda w, out, seconds: {"share": (w.n / 0, "%")})
+    (record,) = measure(ladder, toy.Double(64), device="cpu")
+    assert record.status == "failed" and record.reason.startswith("ZeroDivisionError")
+
+
+def test_an_answer_is_let_go_before_the_next_rung_runs() -> None:
+    answers: list[weakref.ref] = []
+    alive: list[int] = []
+
+    def first(x: torch.Tensor) -> torch.Tensor:
+        out = 2 * x
+        answers.append(weakref.ref(out))
+        return out
+
+    def second(x: torch.Tensor) -> torch.Tensor:
+        alive.append(sum(answer() is not None for answer in answers))
+        return 2 * x
+
+    list(measure(toy.ladder(toy.Rung("first", first), toy.Rung("second", second)), toy.Double(64), device="cpu"))
+    assert answers and set(alive) == {0}
 
 
 def test_at_benchmark_size_random_rows_are_compared() -> None:
