@@ -27,7 +27,8 @@ GPU_SIZES, CPU_SIZES = (1792, 8192), (256, 1024)  # MiB to stream (twice that is
 def ceilings(device: str | None = None, fresh: bool = False) -> Roof:
     """The measured roof of `device`: bandwidth is the better of copy and read, bytes/s; FLOP/s by dtype.
 
-    `parts` holds 'copy', 'read' and, on a GPU, 'host to device' and 'device to host' in bytes/s.
+    `parts` holds 'copy', 'read' and, on a GPU, 'host to device' and 'device to host' in bytes/s, where they could be
+    measured. Raises RuntimeError where neither copy nor read could: memory is full, say.
     """
     device = device or default_device()
     key = f"{this_machine(device).name} {versions()}"
@@ -42,24 +43,23 @@ def _measured(device: str) -> Roof:
     gpu = torch.device(device).type == "cuda"
     size, side = GPU_SIZES if gpu else CPU_SIZES
     parts = {pattern: _best(STREAM, Stream(size, pattern), device) for pattern in ("copy", "read")}
+    if not (bandwidth := max(parts.values())):
+        raise RuntimeError(f"no stream of {size} MiB ran on {device}: free some of its memory to measure its bandwidth")
     if gpu:
         parts |= {d: _best(TRANSFER, Transfer(256, d), device) for d in ("host to device", "device to host")}
     dtypes = ["float32", "float16"] + (["bfloat16"] if can("bf16", device) else [])
     flops = {t: _best(GEMM, Gemm(side, t), device, "flops") for t in (dtypes if gpu else ["float32", "bfloat16"])}
-    parts = {name: rate for name, rate in parts.items() if rate}
-    return Roof(
-        this_machine(device).name,
-        "measured",
-        max(parts["copy"], parts["read"]),
-        {t: r for t, r in flops.items() if r},
-        parts,
-    )
+    return Roof(this_machine(device).name, "measured", bandwidth, _known(flops), _known(parts))
 
 
 def _best(ladder: Ladder, workload: Any, device: str, figure: str = "bytes") -> float:
     """The best rung's rate at its tenth percentile: a roof is what the machine can do, also while others use it."""
     work = (getattr(r.compulsory, figure) / r.time.p10 for r in measure(ladder, workload, device=device) if r.time)
     return max(work, default=0.0)
+
+
+def _known(rates: dict[str, float]) -> dict[str, float]:
+    return {name: rate for name, rate in rates.items() if rate}
 
 
 def _kept() -> dict[str, dict]:

@@ -35,6 +35,12 @@ def test_a_damaged_cache_is_measured_again(home: Path, small: None) -> None:
     assert ceilings("cpu").bandwidth > 0
 
 
+def test_a_full_memory_is_told_in_a_sentence(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("labllm.bench.measure"), "free_memory", lambda device: 0)
+    with pytest.raises(RuntimeError, match="free some of its memory"):
+        ceilings("cpu")
+
+
 @pytest.mark.parametrize("pattern", ["copy", "read"])
 def test_the_stream_rungs_answer_alike(pattern: str) -> None:
     for record in measure(STREAM, Stream(1, pattern), device="cpu"):
