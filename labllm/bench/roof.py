@@ -1,4 +1,4 @@
-"""A roof: the bandwidth and the FLOP rates that a device reaches, by its datasheet or as measured here."""
+"""A roof: the bandwidth and the FLOP rates that a device reaches, by its datasheet, its records or as measured here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from labllm.roofline import Cost, attainable_seconds
 
 @dataclass(frozen=True)
 class Roof:
-    """Bytes/s and FLOP/s by dtype of one device; `source` says where they come from ('datasheet' or 'measured')."""
+    """Bytes/s and FLOP/s by dtype of one device; `source` is where they come from.
+
+    That is 'datasheet', 'measured' (here and now) or 'recorded'.
+    """
 
     name: str
     source: str

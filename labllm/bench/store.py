@@ -2,7 +2,8 @@
 
 One JSON file a ladder and machine, `LADDER.MACHINE.json`. A file that is broken or of a newer schema is reported by
 name and the others still load. Saving merges: a newer record replaces the one with the same key, written to a new
-file and renamed.
+file and renamed, so a reader never meets half a file. Two processes that save to one file at the same moment both
+leave a whole one, but only the later one's new records stay.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ def load(ladder: str | None = None, folders: Iterable[Path] | None = None) -> li
 
 
 def save(records: Iterable[Record], folder: Path | None = None) -> list[Path]:
-    """Merge records into `folder` (default: the learner's own), one file a ladder and machine; returns the files."""
+    """Merge records into `folder` (default: the learner's own), one file a ladder and machine; returns the files.
+
+    Raises BrokenRecord, and leaves the file as it is, where one to merge into cannot be read.
+    """
     folder = folder or home() / "records"
     folder.mkdir(parents=True, exist_ok=True)
     groups: dict[Path, list[Record]] = {}
@@ -75,7 +79,7 @@ def save(records: Iterable[Record], folder: Path | None = None) -> list[Path]:
         groups.setdefault(folder / f"{record.ladder}.{slug(record.host.name)}.json", []).append(record)
     for path, fresh in groups.items():
         merged = {r.key: r for r in (read(path) if path.exists() else [])} | {r.key: r for r in fresh}
-        part = path.with_suffix(".part")
+        part = path.with_suffix(f".{os.getpid()}.part")
         part.write_text(
             RecordFile(records=tuple(merged.values())).model_dump_json(indent=1, exclude_none=True) + "\n",
             encoding="utf-8",
