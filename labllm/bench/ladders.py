@@ -164,6 +164,7 @@ TRANSFER = Ladder(
         ),
     ),
     sizes={
+        "fast": (Transfer(16),),
         "small": (Transfer(64),),
         "full": tuple(Transfer(s, d) for d in ("host to device", "device to host") for s in (1, 4, 16, 64, 256)),
     },

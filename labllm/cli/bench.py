@@ -34,12 +34,16 @@ def bench(
         chosen = [one.only(*rungs) if rungs else one for one in chosen]
     except KeyError as error:
         raise typer.BadParameter(error.args[0]) from None
-    device = device or default_device()
-    roof = ceilings(device, fresh=True)
-    console = Console()
     for one in chosen:
         if sizes not in one.sizes:
             raise typer.BadParameter(f"{one.name} has no sizes {sizes!r}; it has {', '.join(one.sizes)}")
+    device = device or default_device()
+    known = sorted({"cpu", default_device()})
+    if device not in known:
+        raise typer.BadParameter(f"there is no device {device!r} here; choose {' or '.join(known)}")
+    roof = ceilings(device, fresh=True)
+    console = Console()
+    for one in chosen:
         records = []
         for workload in tqdm(one.sizes[sizes], desc=one.name, disable=None):
             records += measure(one, workload, device=device, roof=roof)
