@@ -7,7 +7,7 @@ compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -48,32 +48,49 @@ def relative_error(out: torch.Tensor, ref: torch.Tensor) -> float:
 
 @dataclass(frozen=True)
 class Close:
-    """Relative error of up to `rows` random rows of the output, flattened to [-1, D]."""
+    """Relative error of up to `rows` random rows of the output, flattened to [-1, D].
+
+    Of an output of several tensors, a tuple with equally many rows each, the same rows are compared in every part, and
+    the worst part counts: a large one cannot hide a small one.
+    """
 
     rows: int = ROWS
 
     def __call__(self, out: Any, reference: Callable[[Any], Any], dtype: str, seed: int) -> Verdict:
-        if not isinstance(out, torch.Tensor):
-            return Verdict(float("inf"), TOLERANCE[dtype], f"the output is a {type(out).__name__}, not a tensor")
-        flat = out.reshape(-1, out.shape[-1])
+        def wrong(reason: str) -> Verdict:
+            return Verdict(float("inf"), TOLERANCE[dtype], reason)
+
+        parts = _parts(out)
+        for part in parts:
+            if not isinstance(part, torch.Tensor):
+                return wrong(f"the output is a {type(part).__name__}, not a tensor")
+        flat = [part.reshape(-1, part.shape[-1]) for part in parts]
+        if len({len(part) for part in flat}) != 1:
+            return wrong(f"the parts of the output must have equally many rows, got {_shapes(flat)}")
         rows = None
-        if len(flat) > self.rows:
+        if len(flat[0]) > self.rows:
             generator = torch.Generator().manual_seed(seed)
-            rows = torch.randperm(len(flat), generator=generator)[: self.rows].sort().values.to(out.device)
-            flat = flat[rows]
-        ref = reference(rows)
-        if flat.shape != ref.shape:
-            return Verdict(
-                float("inf"),
-                TOLERANCE[dtype],
-                f"the output has rows {list(flat.shape)}, the reference {list(ref.shape)}",
-            )
-        error = relative_error(flat, ref)
+            rows = torch.randperm(len(flat[0]), generator=generator)[: self.rows].sort().values.to(flat[0].device)
+            flat = [part[rows] for part in flat]
+        ref = _parts(reference(rows))
+        if [part.shape for part in flat] != [part.shape for part in ref]:
+            return wrong(f"the output has rows {_shapes(flat)}, the reference {_shapes(ref)}")
+        errors = [relative_error(mine, theirs) for mine, theirs in zip(flat, ref, strict=True)]
+        error = max(errors)
+        where = f" in part {errors.index(error)} of the output" if len(errors) > 1 else ""
         return Verdict(
             error,
             TOLERANCE[dtype],
-            "" if error <= TOLERANCE[dtype] else f"relative error {error:.1e} exceeds {TOLERANCE[dtype]:.0e}",
+            "" if error <= TOLERANCE[dtype] else f"relative error {error:.1e} exceeds {TOLERANCE[dtype]:.0e}{where}",
         )
+
+
+def _parts(out: Any) -> tuple[Any, ...]:
+    return tuple(out) if isinstance(out, tuple) else (out,)
+
+
+def _shapes(parts: Sequence[torch.Tensor]) -> str:
+    return ", ".join(str(list(part.shape)) for part in parts)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ class Rung:
     memory(workload)           bytes that run allocates at its peak, by formula: checked before it runs
     own_reference(state, rows) makes the rung lossy: float64 answer on its own operands
     peer                       a production library's implementation
+    in_place                   run overwrites its state: the answer that is checked comes from a fresh one
     sources                    further functions, or modules by name (a kernel's file), that the hash covers
     """
 
@@ -58,6 +59,7 @@ class Rung:
     memory: Callable[[Any], float] | None = None
     own_reference: Callable[[Any, Any], Any] | None = None
     peer: bool = False
+    in_place: bool = False
     sources: tuple[Any, ...] = ()
 
     @property
@@ -76,7 +78,8 @@ class Ladder:
 
     inputs(workload, device, seed) -> inputs      seeded tensors, never zeros
     cost(workload) -> Cost                        compulsory: fewest FLOPs and fewest bytes
-    reference(inputs, rows) -> float64 [R, D]     rows index the output flattened to [-1, D]; None means all rows
+    reference(inputs, rows) -> float64 [R, D]     rows index the output flattened to [-1, D]; None means all rows; a
+                                                  tuple where the output is one, the same rows of every part
     input_bytes(workload)                         bytes of the inputs, by formula
     metrics(workload, out, seconds)               further named figures: {name: (value, unit)}
     sizes                                         named lists of workloads: 'fast', 'small', 'full'

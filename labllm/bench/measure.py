@@ -131,8 +131,9 @@ class _Case:
 
     def _check(self, rung: Rung) -> _Trial | Record:
         inputs = self.ladder.inputs(self.workload, self.device, self.seed)
-        state = rung.prepare(inputs)
+        state = self.state(rung, self.seed) if rung.in_place else rung.prepare(inputs)
         peak = peak_bytes(lambda: rung.run(state), self.device)[1]
+        state = self.state(rung, self.seed) if rung.in_place else state
         with Poisoned():
             out = rung.run(state)
         metrics: dict[str, Metric] = {}
