@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Annotated
 
 import typer
@@ -17,7 +16,7 @@ def records(
     from rich.markup import escape
     from rich.table import Table
 
-    from labllm.bench import load
+    from labllm.bench import Record, load
     from labllm.bench import stale as older
     from labllm.cli.tables import records_table
     from labllm.ladders import ladder, ladders
@@ -32,9 +31,17 @@ def records(
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
         return
-    table = Table("ladder", "machine", "rung", "records", "latest", title="older code" if stale else None)
-    counts = Counter((r.ladder, r.host.name, r.rung) for r in found)
-    for (one, machine, rung), count in sorted(counts.items()):
-        latest = max(r.date for r in found if (r.ladder, r.host.name, r.rung) == (one, machine, rung))
-        table.add_row(one, machine, escape(rung), str(count), latest)
+    table = Table(title="older code" if stale else None)
+    for heading in ("ladder", "machine", "rungs", "records", "latest"):
+        table.add_column(
+            heading, no_wrap=heading in ("ladder", "latest"), justify="right" if heading == "records" else "left"
+        )
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in found:
+        groups.setdefault((record.ladder, record.host.name), []).append(record)
+    for (one, machine), group in sorted(groups.items()):
+        rungs = (
+            ", ".join(dict.fromkeys(record.rung for record in group)) if stale else str(len({r.rung for r in group}))
+        )
+        table.add_row(one, machine, escape(rungs), str(len(group)), max(record.date for record in group))
     console.print(table)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from labllm.bench import Record, load
 from labllm.bench.ladders import GEMM
-from labllm.bench.record import Host, Work
+from labllm.bench.record import Host, Spread, Work
 from labllm.cli import app
 from labllm.cli.tables import records_table
 
@@ -33,8 +33,8 @@ def _record(n: int, status: str = "ok", reason: str = "") -> Record:
     )
 
 
-def _shown(*records: Record) -> str:
-    console = Console(width=200)
+def _shown(*records: Record, width: int = 200) -> str:
+    console = Console(width=width)
     with console.capture() as captured:
         console.print(records_table(GEMM, records))
     return captured.get()
@@ -75,3 +75,16 @@ def test_workloads_stand_by_size() -> None:
 
 def test_brackets_in_a_reason_are_no_markup() -> None:
     assert "[enforce fail] [/red] lost" in _shown(_record(256, "failed", "[enforce fail] [/red] lost"))
+
+
+def test_a_table_fits_a_narrow_terminal_and_says_a_shared_reason_once() -> None:
+    timed = _record(256).model_copy(
+        update={"time": Spread(median=1.5e-6, p10=1e-6, p90=2e-6, samples=3), "error": 1e-7}
+    )
+    away = [
+        timed.model_copy(update={"rung": r, "time": None, "status": "cannot run here", "reason": "no GPU"})
+        for r in "ab"
+    ]
+    shown = _shown(timed, *away, width=80)
+    assert "torch.matmul" in shown and "1.5 µs" in shown and "1e-07" in shown and "…" not in shown
+    assert "a, b: no GPU" in shown
