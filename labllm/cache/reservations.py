@@ -1,7 +1,8 @@
 """What reserving costs, to look at: a map of the slots at one moment, and their shares over a whole replay.
 
 Requests wait for a cache of `rows` times `max_model_len` slots (`labllm.cache.replay`). Nothing is measured: the same
-lengths give the same picture everywhere. Cost: some tenths of a second a replay; a replay is kept for the next picture.
+lengths give the same picture everywhere. Cost: a replay passes over all running sequences at every step; it is kept for
+the next picture.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A Hugging Face checkpoint folder: which file holds which tensor, checked before anything is allocated.
 
 `model.safetensors` holds every tensor, or `model.safetensors.index.json` names the shard of each. Only headers are
-read here, so a missing shard or a wrong shape is told in milliseconds and not after minutes of loading. Pickled
-weights are refused: unpickling runs code from the file.
+read here, so a missing shard or a wrong shape is told at once and not at the end of a long load. Pickled weights are
+refused: unpickling runs code from the file.
 """
 
 from __future__ import annotations

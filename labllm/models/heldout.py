@@ -1,7 +1,7 @@
 """The evaluation text: modules of the reader's own standard library, named here and shipped by nobody.
 
 Every Python installation carries a few hundred kilobytes of prose-and-code that pico was not trained on, because
-training leaves out the modules of HELD_OUT_MODULES. Reading them in place costs a few milliseconds and no licence.
+training leaves out the modules of HELD_OUT_MODULES. Reading them in place costs a read of small files and no licence.
 Invariant: the text is a pure function of the Python version; its SHA-256 says whether two figures may be compared.
 It loses where figures must be comparable across Python versions: a release edits these files, so compare only where
 the hashes are equal.

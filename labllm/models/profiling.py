@@ -2,7 +2,7 @@
 
 The profiler notes every operator's start and end. `self` time is an operator's own, without the operators that it
 calls, so self times add up to the whole. On a GPU it is the time of its kernels there, which run later than they are
-launched. It loses by being there: noting costs about a microsecond an operator, so a profile ranks and does not time.
+launched. It loses by being there: noting costs time at every operator, so a profile ranks and does not time.
 """
 
 from __future__ import annotations
