@@ -33,11 +33,7 @@ def lognormal_requests(count: int, average: float, spread: float, max_len: int, 
     `spread` is standard deviation over mean before lengths are cut to 2 .. max_len; 0 makes all equal. Raises
     ValueError for a count below one, an average outside 2 .. max_len, or a negative spread.
     """
-    if count < 1 or spread < 0 or not 2 <= average <= max_len:
-        raise ValueError(
-            "Requests need count >= 1, 2 <= average <= max_len and spread >= 0; "
-            f"got {count}, {average} of {max_len} and {spread}."
-        )
+    _check(count, average, max_len, spread)
     sigma = math.sqrt(math.log1p(spread**2))
     lengths = np.random.default_rng(seed).lognormal(math.log(average) - sigma**2 / 2, sigma, count)
     return _halved(lengths, max_len)
@@ -48,15 +44,18 @@ def bimodal_requests(count: int, average: float, max_len: int, seed: int = 0) ->
 
     Raises ValueError as `lognormal_requests`.
     """
-    lognormal_requests(count, average, 0, max_len)
+    _check(count, average, max_len)
     generator = np.random.default_rng(seed)
     lengths = average * np.where(generator.random(count) < 0.8, 0.25, 4) * generator.uniform(0.75, 1.25, count)
     return _halved(lengths, max_len)
 
 
 def uniform_requests(count: int, average: float, max_len: int, seed: int = 0) -> list[Request]:
-    """All lengths from 2 to twice the average are equally likely; else as `lognormal_requests`."""
-    lognormal_requests(count, average, 0, max_len)
+    """All lengths from 2 to 2 * average - 2 are equally likely; else as `lognormal_requests`.
+
+    Raises ValueError as `lognormal_requests`.
+    """
+    _check(count, average, max_len)
     return _halved(np.random.default_rng(seed).uniform(2, 2 * average - 2, count), max_len)
 
 
@@ -65,6 +64,14 @@ TRACES: dict[str, Callable[[int, float, int, int], list[Request]]] = {
     "bimodal": bimodal_requests,
     "uniform": uniform_requests,
 }
+
+
+def _check(count: int, average: float, max_len: int, spread: float = 0) -> None:
+    if count < 1 or spread < 0 or not 2 <= average <= max_len:
+        raise ValueError(
+            "Requests need count >= 1, 2 <= average <= max_len and spread >= 0; "
+            f"got {count}, {average} of {max_len} and {spread}."
+        )
 
 
 def _halved(lengths: np.ndarray, max_len: int) -> list[Request]:
