@@ -60,7 +60,7 @@ class Bound:
 
 
 def arithmetic_of(roof: Roof, dtype: str) -> str:
-    """The dtype in which `roof` computes on numbers kept in `dtype`: the next wider one where it has no unit for them.
+    """The dtype in which `roof` computes on numbers kept in `dtype`: one no narrower where it has no unit for them.
 
     Raises ValueError where the roof knows none.
     """

@@ -13,7 +13,7 @@ from labllm.bench import Record, Roof
 from labllm.models.config import ModelConfig
 from labllm.models.cost import PARTS_OF_A_MODEL, step_cost, times_in_model
 from labllm.models.counted import counted_flops
-from labllm.roofline import Cost, attainable_seconds
+from labllm.roofline import Cost
 from labllm.ui.roofs import Mark
 
 
@@ -50,8 +50,8 @@ def floor_rows(records: Iterable[Record], roof: Roof) -> list[dict[str, Any]]:
     """One row a timed record of a layer part: its floor under `roof`, its time, and how many floors that is."""
     rows = []
     for r in records:
-        if r.seconds and (peak := roof.flops.get(r.workload["dtype"])):
-            floor = attainable_seconds(Cost(r.compulsory.flops, r.compulsory.bytes), peak, roof.bandwidth)
+        floor = roof.seconds(Cost(r.compulsory.flops, r.compulsory.bytes), r.workload["dtype"])
+        if r.seconds and floor:
             rows.append(
                 {
                     "part": r.workload["part"],
