@@ -27,7 +27,7 @@ VERSIONED = ("torch", "triton", "transformers", "flashinfer-python", "liger-kern
 
 def normalised(source: str) -> str:
     """Python source without comments, docstrings, white space and trailing commas."""
-    cut: list[tuple[tuple[int, int], tuple[int, int]]] = []
+    cut: list[tuple[int, int, int]] = []  # row and column where it starts, and its last row
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and node.body:
             first = node.body[0]
@@ -36,12 +36,12 @@ def normalised(source: str) -> str:
                 and isinstance(first.value, ast.Constant)
                 and isinstance(first.value.value, str)
             ):
-                cut.append(((first.lineno, 0), (first.end_lineno or first.lineno, len(source))))
+                cut.append((first.lineno, 0, first.end_lineno or first.lineno))
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
-            cut.append((token.start, (token.start[0], len(source))))
+            cut.append((*token.start, token.start[0]))
     lines = source.splitlines()
-    for (row, col), (end_row, _) in cut:
+    for row, col, end_row in cut:
         for number in range(row, end_row + 1):
             lines[number - 1] = lines[number - 1][:col] if number == row else ""
     text = "".join("".join(lines).split())

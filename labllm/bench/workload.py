@@ -65,15 +65,10 @@ def as_dict(workload: Any) -> dict[str, Any]:
     return dataclasses.asdict(workload)
 
 
-def label(workload: Any, but: tuple[str, ...] = ()) -> str:
+def label(workload: Any) -> str:
     """One line that names a workload: 'batch 4, context 1024, float16' (numbers with names, words alone)."""
-    parts = [
-        str(v) if isinstance(v, str) else f"{a.label} {v:,}".replace(",", " ")
-        for a in axes(type(workload))
-        if a.name not in but
-        for v in [getattr(workload, a.name)]
-    ]
-    return ", ".join(parts)
+    named = [(a.label, getattr(workload, a.name)) for a in axes(type(workload))]
+    return ", ".join(v if isinstance(v, str) else f"{name} {v:,}".replace(",", " ") for name, v in named)
 
 
 def torch_dtype(workload: Any) -> torch.dtype:
