@@ -126,7 +126,7 @@ class _Case:
     def _timing(self, rung: Rung, short: bool) -> Timing:
         touched = self.ladder.cost(self.workload).bytes
         return self.ladder.clock.time(
-            rung.run, lambda seed: self.state(rung, seed), self.device, short=short, touched=touched
+            rung.run, lambda more: self.state(rung, self.seed + more), self.device, short=short, touched=touched
         )
 
     def _check(self, rung: Rung) -> _Trial | Record:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import weakref
 from pathlib import Path
@@ -138,6 +139,18 @@ def test_at_benchmark_size_random_rows_are_compared() -> None:
         device="cpu",
     )
     assert record.status == "ok" and len(seen[0]) == ROWS == len(set(seen[0].tolist()))
+
+
+def test_what_is_timed_is_what_was_checked() -> None:
+    seeds: set[int] = set()
+
+    def inputs(w: toy.Double, device: str, seed: int) -> torch.Tensor:
+        seeds.add(seed)
+        return torch.rand(w.n, 1)
+
+    ladder = dataclasses.replace(toy.ladder(toy.HONEST), inputs=inputs)
+    list(measure(ladder, toy.Double(64), device="cpu", seed=7))
+    assert seeds == {7}
 
 
 @pytest.mark.gpu
