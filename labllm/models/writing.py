@@ -67,7 +67,8 @@ class _Writer:
             "new_tokens": choice(16, 48, 128, 256, value=new_tokens, label="at most, new tokens"),
             "show": choice(SLOW, AS_IT_COMES),
         }
-        panel = Panel(self._draw, controls, self._write, name="a model writes", ready="Run lets the model continue")
+        ready = "Run lets the model continue"
+        panel = Panel(self._draw, controls, self._write, name="a model writes", ready=ready, state=self)
         inside = list(panel.widget.children)
         place = inside.index(panel.error) + 1
         panel.widget.children = (*inside[:place], self.page, *inside[place:])

@@ -96,7 +96,8 @@ class _Explorer:
         controls["machines"] = checks(*hosts, ticked=machines, label="machines")
         axis = field(self.ladder, self.x)
         ready = f"Run measures the ticked rungs over {axis.label} on {short_name(here)}"
-        return Panel(self._draw, controls, self._work, name=f"{self.ladder.name} over {self.x}", ready=ready)
+        name = f"{self.ladder.name} over {self.x}"
+        return Panel(self._draw, controls, self._work, name=name, ready=ready, state=self)
 
     def _fields(self) -> dict[str, Any]:
         start = dataclasses.replace(sizes.start(self.ladder, self.device), **self.start, **self.fixed)
@@ -196,7 +197,8 @@ class _Explorer:
 
     def _keep(self, record: Record, at: str, job: Job) -> None:
         self.records[record.key] = record
-        save([record])
+        if not job.smallest:
+            save([record])
         if record.status == "failed":
             job.problem(f"{record.rung} failed", f"{record.reason} (at {at})")
         elif record.status == "wrong":

@@ -45,6 +45,7 @@ Work = Callable[[dict[str, Any], Job], None]
 class Panel:
     """`controls` maps argument names of `draw` to widgets; `ready` is the status before the first Run.
 
+    `state` is the object whose attributes `work` sets (and does not change in place), so that a trial can be undone.
     In a front end its parts carry the classes labllm-panel, -plot, -sentence, -table, -status, -error, -run, -stop and
     -progress; each control carries labllm-NAME.
     """
@@ -53,10 +54,17 @@ class Panel:
     _drawing: ClassVar[threading.RLock] = threading.RLock()
 
     def __init__(
-        self, draw: Draw, controls: Mapping[str, Any], work: Work | None = None, *, name: str = "panel", ready: str = ""
+        self,
+        draw: Draw,
+        controls: Mapping[str, Any],
+        work: Work | None = None,
+        *,
+        name: str = "panel",
+        ready: str = "",
+        state: object | None = None,
     ) -> None:
         self.name, self.controls, self.errors, self._quiet = name, dict(controls), [], False
-        self._draw, self._work, self._thread, self.job = draw, work, None, Job()
+        self._draw, self._work, self._thread, self.job, self._state = draw, work, None, Job(), state
         self.image = _named(
             W.Image(format="png", layout=W.Layout(width=f"{round(WIDTH * DPI)}px", max_width="100%")), "plot"
         )
@@ -103,17 +111,19 @@ class Panel:
 
     @contextmanager
     def put_back(self) -> Iterator[None]:
-        """After a trial: what the panel shows and its controls' values are again as before, without another drawing."""
-        values, parts = self.values, (self.image, self.sentence, self.table)
-        shown = [part.value for part in parts]
+        """After a trial: all that the panel shows and holds is again as before, without another drawing."""
+        kept = {} if self._state is None else dict(vars(self._state))
+        own = (self.picture, self.job, self.bar.max)
+        shown = [(part, part.value) for part in _leaves(self.widget) if hasattr(part, "value")]
         try:
             yield
         finally:
             self._quiet = True
-            for name, value in values.items():
-                self.controls[name].value = value
-            for part, value in zip(parts, shown, strict=True):
+            self.picture, self.job, self.bar.max = own
+            for part, value in shown:
                 part.value = value
+            for name, value in kept.items():
+                setattr(self._state, name, value)
             self._quiet = False
 
     def _moved(self) -> None:
@@ -218,6 +228,12 @@ class Panel:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         return {**self.widget._repr_mimebundle_(), **self.picture._repr_mimebundle_()}
+
+
+def _leaves(widget: Any) -> Iterator[Any]:
+    """The widgets in a box of boxes that are no boxes."""
+    for child in getattr(widget, "children", ()):
+        yield from _leaves(child) if hasattr(child, "children") else (child,)
 
 
 def _named(widget: Any, part: str) -> Any:

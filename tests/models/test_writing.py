@@ -89,3 +89,12 @@ def test_a_prompt_that_does_not_fit_is_said_in_the_panel(panel: Panel):
 def test_the_maintainers_check_passes(panel: Panel, capsys: pytest.CaptureFixture[str]):
     self_check()
     assert "3 controls moved, Run gave 4 rows" in capsys.readouterr().out
+
+
+def test_the_maintainers_check_leaves_what_was_written(panel: Panel):
+    run(panel)
+    before = (page(panel), panel.table.value, panel.sentence.value, panel.status.value, panel.image.value)
+    self_check()
+    assert before == (page(panel), panel.table.value, panel.sentence.value, panel.status.value, panel.image.value)
+    panel.redraw()
+    assert page(panel) == before[0] and "finished: 16 results" in panel.status.value

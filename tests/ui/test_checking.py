@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from labllm import ui
+from labllm.bench import load
 from labllm.ui import Panel, SelfCheckError, View, explore, self_check, slider
 
 
@@ -23,11 +24,44 @@ def test_a_panel_that_works_passes_and_is_left_as_it_was(toy, capsys) -> None:
     assert capsys.readouterr().out == "toy over size: 5 controls moved, Run gave 2 rows\ncalculator: 1 controls moved\n"
 
 
-def test_it_passes_again_when_all_is_recorded_already(toy) -> None:
-    explore(toy, "size")
+def shown(panel: Panel) -> dict[str, object]:
+    """All that a learner sees of a panel."""
+    parts = ("image", "sentence", "table", "status", "error", "bar")
+    looks = {part: getattr(panel, part).value for part in parts}
+    buttons = (panel.run_button.disabled, panel.stop_button.disabled, panel.bar.layout.display)
+    return looks | panel.values | {"picture": panel.picture, "buttons": buttons, "done": panel.job.done}
+
+
+def test_a_panel_that_never_ran_still_looks_so_and_nothing_is_recorded(toy) -> None:
+    panel = explore(toy, "size")
+    before = shown(panel)
+    self_check()
+    assert shown(panel) == before and "Run measures" in panel.status.value
+    assert load("toy") == []
+    panel.redraw()
+    assert panel.table.value == "", "the check's own points must not come back"
+
+
+def test_what_a_learner_measured_stays_as_it_is_shown_and_kept(toy) -> None:
+    panel = explore(toy, "size")
+    panel.run()
+    assert panel.wait(60)
+    panel.controls["quantity"].value = "bandwidth"
+    before, kept = shown(panel), load("toy")
     self_check()
     self_check()
-    assert explore(toy, "size").table.value.count("<tr>") == 3
+    assert shown(panel) == before and "finished: 8 results" in panel.status.value
+    assert load("toy") == kept
+    panel.redraw()
+    assert shown(panel)["table"] == before["table"]
+
+
+def test_a_panel_is_put_back_even_where_the_check_fails() -> None:
+    panel = Panel(bars, {"n": slider(1, 2)}, lambda values, job: job.result("x"), name="blind", ready="ready")
+    before = shown(panel)
+    with pytest.raises(SelfCheckError):
+        self_check()
+    assert shown(panel) == before
 
 
 def test_a_control_that_does_nothing_is_caught() -> None:
