@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from labllm.ui import away
 
 HERE, AWAY = "Test CPU, 2 cores", "NVIDIA H200"
@@ -11,6 +13,14 @@ def test_only_the_records_of_that_machine_and_setting_are_taken(toy, record, rec
     theirs = [record("sum", size, 1e-7, host=AWAY) for size in (16, 64)]
     other = record("sum", 16, 1e-7, host=AWAY, rows=4)
     assert away.at(toy, "size", AWAY, [*records, *theirs, other], rows=2, dtype="float32") == theirs
+
+
+def test_figures_come_from_exactly_that_setting_or_from_none(toy, record) -> None:
+    theirs = [record("sum", size, 1e-7, host=AWAY) for size in (16, 64)]
+    assert away.at(toy, "size", AWAY, theirs, rows=4, dtype="float32") == []
+    assert "sum takes" in away.recorded(toy, "size", records=theirs, rows=4, dtype="float32").sentence  # the nearest
+    with pytest.raises(ValueError, match="no field 'row'"):
+        away.at(toy, "size", AWAY, theirs, row=2)
 
 
 def test_the_picture_is_recorded_whatever_this_machine_is(toy, record, monkeypatch) -> None:
