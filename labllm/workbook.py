@@ -1,8 +1,9 @@
 """A learner's copies of the labs: `work/`, which git ignores, holds what they change; `notebooks/` stays as it came.
 
 `start()` copies each lab once and never overwrites one. `reset("02")` puts a fresh copy in place and keeps the old
-one beside it under another name, so that no answer is ever lost. A small file in `work/` remembers which version each
-copy was made from, so that `start()` can say which labs have changed since.
+one beside it under another name, so that no answer is ever lost; a copy that nobody changed is not worth keeping. A
+small file in `work/` remembers which version each copy was made from, so that `start()` can say which labs have
+changed since.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def start(root: Path | None = None) -> Started:
 
 
 def reset(number: str, root: Path | None = None) -> tuple[Path, Path | None]:
-    """Put a fresh copy of lab `number` ("2" or "02") in `work/`; return it and where an old copy is kept.
+    """Put a fresh copy of lab `number` ("2" or "02") in `work/`; return it and where a changed copy is kept.
 
     Raises:
         ValueError: no lab has this number.
@@ -57,13 +58,13 @@ def reset(number: str, root: Path | None = None) -> tuple[Path, Path | None]:
         raise ValueError(f"there is no lab {number}: the labs are {there or 'not in this checkout'}")
     work = root / WORK
     work.mkdir(exist_ok=True)
-    copy, kept = work / found[0].name, None
-    if copy.exists():
+    copy, kept, origins = work / found[0].name, None, _read_origins(work)
+    if copy.exists() and _digest(copy) not in (_digest(found[0]), origins.get(copy.name)):
         kept = next(
             name for n in range(1, 10_000) if not (name := copy.with_name(f"{copy.stem}.kept-{n}.ipynb")).exists()
         )
         copy.rename(kept)
-    _copy(found[0], copy, _read_origins(work))
+    _copy(found[0], copy, origins)
     return copy, kept
 
 

@@ -3,7 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from labllm.cli import app
 from labllm.workbook import reset, start
 
 
@@ -41,6 +43,34 @@ def test_reset_keeps_every_old_copy(house: Path):
         assert kept is not None and kept.read_text() == text
     assert len(list((house / "work").glob("02_kv_cache*.ipynb"))) == 3
     assert start(house).outdated == []
+
+
+def test_reset_keeps_no_copy_that_nobody_changed(house: Path):
+    start(house)
+    for _ in range(3):
+        assert reset("02", house)[1] is None
+    (house / "notebooks" / "02_kv_cache.ipynb").write_text("newer")
+    fresh, kept = reset("02", house)
+    assert (fresh.read_text(), kept) == ("newer", None)
+    assert len(list((house / "work").glob("02_kv_cache*.ipynb"))) == 1
+
+
+def test_an_unchanged_copy_of_unknown_origin_is_kept_unless_it_is_the_lab_itself(house: Path):
+    start(house)
+    (house / "work" / ".origins.json").unlink()
+    assert reset("02", house)[1] is None
+    (house / "work" / ".origins.json").unlink()
+    (house / "notebooks" / "02_kv_cache.ipynb").write_text("newer")
+    kept = reset("02", house)[1]
+    assert kept is not None and kept.read_text() == "original 02_kv_cache"
+
+
+def test_the_command_says_what_is_kept(house: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("labllm.workbook.checkout", lambda: house)
+    fresh = CliRunner().invoke(app, ["reset", "02"]).stdout
+    assert "is fresh. Your progress stays as it is (labllm progress)." in fresh
+    (house / "work" / "02_kv_cache.ipynb").write_text("my answer")
+    assert "Your copy is kept as 02_kv_cache.kept-1.ipynb." in CliRunner().invoke(app, ["reset", "02"]).stdout
 
 
 def test_reset_works_before_the_first_start(house: Path):
