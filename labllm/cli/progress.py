@@ -25,7 +25,7 @@ def progress(
     if as_csv:
         writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(dataclasses.asdict(entry) for entry in found)
+        writer.writerows(dataclasses.asdict(entry) | {"lab": f"{entry.lab:02d}"} for entry in found)
         return
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in ("lab", "exercise", "state", "tries", "hints", "solution", "changed"):

@@ -1,4 +1,7 @@
-"""`hint` climbs a ladder of hints, one a call; `solution` shows the plain solution. Both are noted in the progress."""
+"""`hint` climbs a ladder of hints, one a call; `solution` shows the plain solution.
+
+Both are noted in the progress until the exercise has passed; from then on nothing is spoilt and all hints are shown.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,20 @@ import inspect
 from labllm.labs import progress
 from labllm.labs.card import Card
 from labllm.labs.registry import get, solution_function
+from labllm.labs.result import State
 
 
 def hint(name: str) -> Card:
     """The next hint, below the ones seen before. Raises ValueError when there is no such exercise."""
     exercise = get(name)
     total = len(exercise.hints)
-    seen = min(progress.entry(exercise)[0].hints_used + 1, total)
+    entry = progress.entry(exercise)[0]
+    seen = total if entry.state == State.PASSED.value else min(entry.hints_used + 1, total)
     trouble = progress.record_help(exercise, hints_used=seen)
     rows = [(f"{i} of {total}", text) for i, text in enumerate(exercise.hints[:seen], start=1)]
     if seen == total:
-        rows.append(("", f'That is the last hint; solution("{name}") shows the plain solution.'))
+        further = f'; solution("{name}") shows the plain solution' if solution_function(name) else ""
+        rows.append(("", f"That is the last hint{further}."))
     return Card("HINT", name, (*rows, *(("note", t) for t in trouble)), tone="info")
 
 

@@ -1,7 +1,8 @@
 """What a learner has done, one small JSON file an exercise in `$LABLLM_HOME/progress`.
 
 One file each: two notebooks open at once do not overwrite each other's news, and a broken file costs one exercise.
-Invariant: once passed, an exercise stays PASSED; running the untouched notebook again takes nothing away.
+Invariants: once passed, an exercise stays PASSED, and help taken afterwards counts as none; running the untouched
+notebook again changes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from labllm.labs.result import State
 
 @dataclass(frozen=True)
 class Entry:
-    """Progress on one exercise; `time` is when it last changed, in ISO form and UTC."""
+    """Progress on one exercise; `time` is when it last changed, in ISO form and UTC; empty without an attempt."""
 
     exercise: str
     lab: int
@@ -62,13 +63,16 @@ def record_check(exercise: Exercise, state: State) -> tuple[str, ...]:
     old, trouble = entry(exercise)
     attempted = state not in (State.NOT_ATTEMPTED, State.CANNOT_RUN)
     kept = old.state if old.state == State.PASSED.value or (old.attempts and not attempted) else state.value
-    failed = _save(exercise, old, state=kept, attempts=old.attempts + attempted)
+    changed = attempted or kept != old.state
+    failed = _save(exercise, old, state=kept, attempts=old.attempts + attempted) if changed else ""
     return tuple(t for t in (trouble, failed) if t)
 
 
 def record_help(exercise: Exercise, *, hints_used: int | None = None, solution_opened: bool = False) -> tuple[str, ...]:
-    """Keeps how far up the ladder of hints the learner is, and that the solution was opened."""
+    """Keeps how far up the ladder of hints the learner is, and that the solution was opened, until it has passed."""
     old, trouble = entry(exercise)
+    if old.state == State.PASSED.value:
+        return (trouble,) if trouble else ()
     hints = old.hints_used if hints_used is None else max(old.hints_used, hints_used)
     failed = _save(exercise, old, hints_used=hints, solution_opened=old.solution_opened or solution_opened)
     return tuple(t for t in (trouble, failed) if t)
@@ -80,8 +84,10 @@ def now() -> str:
 
 
 def _save(exercise: Exercise, old: Entry, **changes: Any) -> str:
-    versions = f"labllm {__version__}, torch {torch.__version__}, Python {platform.python_version()}"
-    new = dataclasses.replace(old, **changes, versions=versions, time=now())
+    new = dataclasses.replace(old, **changes)
+    if new.attempts:
+        versions = f"labllm {__version__}, torch {torch.__version__}, Python {platform.python_version()}"
+        new = dataclasses.replace(new, versions=versions, time=now())
     try:
         store.write(_path(exercise), dataclasses.asdict(new))
     except OSError as error:

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from labllm.cli import app
-from labllm.labs import check, hint, progress, store
+from labllm.labs import check, hint, progress, solution, store
 from labllm.labs.registry import get, names, solution_function
 from labllm.labs.result import State
 
@@ -50,6 +50,31 @@ def test_what_has_passed_stays_passed(home):
     wrong("kv_bytes")
     stub("kv_bytes")
     assert (entry("kv_bytes").state, entry("kv_bytes").attempts) == ("PASSED", 2)
+
+
+def test_help_after_passing_does_not_count(home):
+    hint("kv_bytes")
+    right("kv_bytes")
+    before = entry("kv_bytes")
+    assert all(text in str(hint("kv_bytes")) for text in get("kv_bytes").hints)
+    solution("kv_bytes")
+    assert entry("kv_bytes") == before and (before.hints_used, before.solution_opened) == (1, False)
+
+
+def test_what_was_never_attempted_has_no_date(home):
+    stub("kv_bytes")
+    hint("kv_bytes")
+    assert (entry("kv_bytes").hints_used, entry("kv_bytes").time, entry("kv_bytes").versions) == (1, "", "")
+    wrong("kv_bytes")
+    assert entry("kv_bytes").time
+
+
+def test_the_untouched_notebook_changes_nothing(home, monkeypatch):
+    wrong("kv_bytes")
+    before = entry("kv_bytes")
+    monkeypatch.setattr(progress, "now", lambda: "later")
+    stub("kv_bytes")
+    assert entry("kv_bytes") == before
 
 
 def test_a_broken_file_is_kept_aside_with_a_sentence_and_the_others_are_unharmed(home):
@@ -112,4 +137,4 @@ def test_the_command_writes_csv(home):
     rows = list(csv.DictReader(io.StringIO(CliRunner().invoke(app, ["progress", "--csv"]).stdout)))
     assert [row["exercise"] for row in rows] == [e.exercise for e in progress.entries()[0]]
     row = next(row for row in rows if row["exercise"] == "kv_bytes")
-    assert (row["lab"], row["state"], row["hints_used"], row["solution_opened"]) == ("2", "WRONG", "1", "False")
+    assert (row["lab"], row["state"], row["hints_used"], row["solution_opened"]) == ("02", "WRONG", "1", "False")
