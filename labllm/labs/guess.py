@@ -5,24 +5,29 @@ Kept in `$LABLLM_HOME/predictions`, one file a guess, so a guess outlives the ke
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 from labllm.home import home
 from labllm.labs import store
 from labllm.labs.card import Card
 from labllm.labs.progress import now
 
+Rows = tuple[tuple[str, str], ...]
+
 
 def predict(name: str, value: float | None, unit: str) -> Card:
-    """Keeps the guess `value` in `unit`; None means that there is no guess yet, and keeps an earlier one.
+    """Keeps the guess `value` in `unit`; None means that there is no guess yet, and keeps an earlier one or the unit.
 
     Raises ValueError for a name that is no plain word, and for a guess that is no finite number.
     """
     _named(name)
     if value is None:
-        return Card("PREDICT", name, (("", f"put your guess in {unit} in place of None, before you measure."),))
+        rows = (("", f"put your guess in {unit} in place of None, before you measure."),)
+        return Card("PREDICT", name, rows + _keep_unit(name, unit))
     number = _finite(value, "a guess")
     try:
         store.write(_path(name), {"value": number, "unit": unit, "time": now()})
@@ -34,24 +39,39 @@ def predict(name: str, value: float | None, unit: str) -> Card:
 
 
 def reflect(name: str, measured: float) -> Card:
-    """Sets the guess `name` beside `measured`, in the guess's unit."""
+    """Sets the guess `name` beside `measured`, in the unit that `predict` named."""
     _named(name)
     number = _finite(measured, "a measurement")
-    try:
-        kept, trouble = store.read(_path(name))
-    except OSError as error:
-        kept, trouble = {}, f"predictions cannot be read: {error}"
-    notes = (("note", trouble),) if trouble else ()
+    kept, notes = _kept(name)
+    unit = str(kept.get("unit", ""))
     if not isinstance(kept.get("value"), (int, float)):
-        rows = (("measured", f"{number:.4g}"), ("your guess", f'none was kept; predict("{name}", ...) keeps one.'))
+        rows = (("measured", _quantity(number, unit)), ("your guess", f'none; predict("{name}", ...) keeps one.'))
         return Card("REFLECT", name, rows + notes)
-    guess, unit = float(kept["value"]), str(kept.get("unit", ""))
+    guess = float(kept["value"])
     rows = (
         ("your guess", _quantity(guess, unit)),
         ("measured", _quantity(number, unit)),
         ("", _distance(guess, number)),
     )
     return Card("REFLECT", name, rows + notes, tone="info")
+
+
+def _kept(name: str) -> tuple[dict[str, Any], Rows]:
+    """What is kept under this name, nothing at all included, and a note when it cannot be read."""
+    try:
+        kept, trouble = store.read(_path(name))
+    except OSError as error:
+        kept, trouble = {}, f"predictions cannot be read: {error}"
+    return kept, (("note", trouble),) if trouble else ()
+
+
+def _keep_unit(name: str, unit: str) -> Rows:
+    """Lets `reflect` know the unit of what nobody guessed; a folder that cannot be written costs only that."""
+    kept, notes = _kept(name)
+    if "value" not in kept:
+        with contextlib.suppress(OSError):
+            store.write(_path(name), {"unit": unit, "time": now()})
+    return notes
 
 
 def _distance(guess: float, measured: float) -> str:

@@ -55,6 +55,19 @@ def test_reflecting_without_a_guess_says_how_to_make_one():
     assert 'predict("never", ...)' in str(reflect("never", 1.0))
 
 
+def test_reflecting_without_a_guess_knows_the_unit_that_was_asked_for():
+    predict("decode_ms", None, "ms")
+    text = str(reflect("decode_ms", 12.0))
+    assert "measured: 12 ms" in text and 'predict("decode_ms", ...)' in text
+
+
+def test_a_folder_that_cannot_be_used_spoils_no_prediction(tmp_path, monkeypatch):
+    (tmp_path / "a file").write_text("")
+    monkeypatch.setenv("LABLLM_HOME", str(tmp_path / "a file"))
+    assert "in place of None" in str(predict("decode_ms", None, "ms"))
+    assert "measured: 12" in str(reflect("decode_ms", 12.0))
+
+
 @pytest.mark.parametrize("value", ["many", float("nan"), float("inf"), [1]])
 def test_a_guess_is_one_finite_number(value):
     with pytest.raises(ValueError, match="one finite number"):
