@@ -1,7 +1,8 @@
 """Says in words how an answer differs from the expected one, and where it differs first.
 
 Numbers are equal when they mean the same (4 and 4.0), lists may stand for tuples; tensors must agree in shape, dtype
-and device before their elements are looked at. Invariant: `difference(x, x)` is None for every value a case may expect.
+and device before their elements are looked at. Invariants: `difference(x, x)` is None for every value a case may
+expect; the two values of a difference are written in one format, so that they can be set side by side.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from labllm.bench.compare import TOLERANCE
 
+EXACT = 2.0**53  # whole numbers below it are exact as floats
 MISSING_RETURN = "the function returned None: is a `return` missing?"
 
 
@@ -29,23 +31,27 @@ class Difference:
     expected: str = ""
 
 
-def difference(got: Any, expected: Any, where: str = "") -> Difference | None:
-    """The first difference, or None. Knows tensors, numbers, booleans, strings, None, and tuples or lists of them."""
+def difference(got: Any, expected: Any, where: str = "", parts: tuple[str, ...] = ()) -> Difference | None:
+    """The first difference, or None. Knows tensors, numbers, booleans, strings, None, and tuples or lists of them.
+
+    `where` names the place of the values in a larger answer, `parts` the values of a tuple; without, they are numbered.
+    """
     at = f"{where}: " if where else ""
     if got is None and expected is not None:
         return Difference(at + MISSING_RETURN, where, "None", kind(expected))
     if isinstance(expected, Tensor):
         return _tensors(got, expected, where)
     if isinstance(expected, (tuple, list)):
-        return _sequences(got, expected, where)
+        return _sequences(got, expected, where, parts)
     if isinstance(expected, Number) and not isinstance(expected, bool):
         if not isinstance(got, Number) or isinstance(got, bool):
-            return Difference(f"{at}a plain number was expected, not {kind(got)}", where, show(got), show(expected))
+            return Difference(f"{at}a plain number was expected, not {kind(got)}", where, *show_both(got, expected))
         exact = isinstance(got, int) and isinstance(expected, int)
         same = got == expected if exact else math.isclose(got, expected, rel_tol=1e-6, abs_tol=0.0)
     else:
         same = type(got) is type(expected) and got == expected
-    return None if same else Difference(f"{at}the value differs", where, show(got), show(expected))
+    words = f"got and expected {where} differ" if where else "the value differs"
+    return None if same else Difference(words, where, *show_both(got, expected))
 
 
 def kind(value: Any) -> str:
@@ -62,18 +68,33 @@ def show(value: Any) -> str:
     if isinstance(value, Tensor) and value.numel() != 1:
         return kind(value)
     value = value.item() if isinstance(value, Tensor) else value
-    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
-    text = f"{value:,}" if plain and isinstance(value, int) else f"{value:.6g}" if plain else repr(value)
+    text = repr(value) if not _plain(value) else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _sequences(got: Any, expected: tuple | list, where: str) -> Difference | None:
+def show_both(got: Any, expected: Any) -> tuple[str, str]:
+    """Two values in at most 80 characters each, numbers in one format and with the digits that tell them apart."""
+    a, b = (v.item() if isinstance(v, Tensor) and v.numel() == 1 else v for v in (got, expected))
+    if not (_plain(a) and _plain(b)) or (isinstance(a, int) and isinstance(b, int)):
+        return show(a), show(b)
+    if all(abs(v) < EXACT and v == int(v) for v in (a, b) if math.isfinite(v)):
+        return show(int(a) if math.isfinite(a) else a), show(int(b) if math.isfinite(b) else b)
+    written = ((f"{a:.{digits}g}", f"{b:.{digits}g}") for digits in range(6, 18))
+    return next(((x, y) for x, y in written if x != y), (show(a), show(b)))
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _sequences(got: Any, expected: tuple | list, where: str, parts: tuple[str, ...]) -> Difference | None:
     at = f"{where}: " if where else ""
     if not isinstance(got, (tuple, list)) or len(got) != len(expected):
         return Difference(
             f"{at}{len(expected)} values were expected, not {kind(got)}", where, show(got), show(expected)
         )
-    found = (difference(g, e, f"{where}[{i}]") for i, (g, e) in enumerate(zip(got, expected, strict=True)))
+    names = parts or tuple(f"{where}[{i}]" for i in range(len(expected)))
+    found = (difference(g, e, name) for g, e, name in zip(got, expected, names, strict=True))
     return next((d for d in found if d), None)
 
 
@@ -97,7 +118,7 @@ def _tensors(got: Any, expected: Tensor, where: str) -> Difference | None:
         return None
     first = tuple((~near).nonzero()[0].tolist())
     words = f"{at}{int((~near).sum())} of {near.numel()} elements differ"
-    return Difference(words, f"{where}{list(first)}", show(got[first]), show(expected[first]))
+    return Difference(words, f"{where}{list(first)}", *show_both(got[first], expected[first]))
 
 
 def _shape_advice(got: Tensor, expected: Tensor) -> str:

@@ -41,6 +41,7 @@ class Mistake:
 class Exercise:
     """`reference` gives the expected answers; `library` is the name of what it calls, where the library has it.
 
+    `parts` names the values of an answer that is a tuple, in the words of the stub.
     With `in_place`, the answer is what the function leaves in the arguments at these positions, not what it returns.
     `needs` names a capability as `labllm.hardware.can` knows it; `timed` says that the speed is worth a look.
     `as_rung` turns the learner's function into a rung for the lab's ladder. `launch(fn, *args)` runs a function that
@@ -59,6 +60,7 @@ class Exercise:
     mistakes: tuple[Mistake, ...]
     library: str = ""
     timed: bool = False
+    parts: tuple[str, ...] = ()
     in_place: tuple[int, ...] = ()
     needs: str = ""
     as_rung: Callable[[Function], Rung] | None = None

@@ -47,9 +47,9 @@ def attempt(exercise: Exercise, fn: Function, case: Case, device: str = "cpu") -
 
 
 def judge(exercise: Exercise, outcome: Outcome, expected: Outcome) -> Difference | None:
-    """How the outcome's value differs from the expected one; the arguments are named where they are the answer."""
+    """How the outcome's value differs from the expected one, with the name of the part or of the argument."""
     if not exercise.in_place:
-        return difference(outcome.value, expected.value)
+        return difference(outcome.value, expected.value, parts=exercise.parts)
     names = argument_names(exercise)
     found = (
         difference(got, right, names[i])

@@ -31,6 +31,12 @@ def test_it_names_the_case_the_element_and_both_values():
     assert "1 of 24 elements" in result.message and not result.cause
 
 
+def test_it_says_which_of_several_values_differs_and_writes_both_in_one_format():
+    result = check("linear_cost", lambda m, k, n, b: (2 * m * k * n, m * k * n))
+    assert result.message == "got and expected bytes differ"
+    assert (result.got, result.expected) == ("16,777,216", "33,570,816")
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [

@@ -80,6 +80,13 @@ def test_it_is_small_enough_to_solve_and_has_help(exercise):
 
 
 @every_exercise
+def test_an_answer_of_several_values_names_its_parts(exercise):
+    value = attempt(exercise, exercise.reference, exercise.cases[0]).value
+    several = isinstance(value, tuple) and not exercise.in_place
+    assert len(exercise.parts) == (len(value) if several else 0)
+
+
+@every_exercise
 def test_cases_are_the_same_at_every_call(exercise):
     for case in exercise.cases:
         assert same(attempt(exercise, lambda *args: args, case), attempt(exercise, lambda *args: args, case))

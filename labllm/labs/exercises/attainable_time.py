@@ -63,6 +63,7 @@ returns (seconds, "compute" or "memory"), "memory" where both take equally long"
     formula="computing and moving overlap: the longer of flops / peak and bytes_moved / bandwidth is the floor",
     reference=reference,
     library="labllm.roofline.attainable_seconds",
+    parts=("seconds", "limit"),
     cases=(
         Case("one token through a linear layer", lambda g: (2.0 * 4096 * 4096, 2.0 * 4096 * 4098, 1e15, 4e12)),
         Case("4096 tokens through it", lambda g: (2.0 * 4096**3, 3 * 2.0 * 4096**2, 1e15, 4e12)),

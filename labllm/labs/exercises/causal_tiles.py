@@ -76,6 +76,7 @@ returns (whole, visited): tiles 0 ... whole - 1 are seen whole by every query of
     formula="""query i sees keys 0 ... Tk - Tq + i""",
     reference=reference,
     library="the arithmetic at the head of the Triton kernel",
+    parts=("whole", "visited"),
     cases=(
         Case("the first of 8 queries, tiles of 4 x 4", lambda g: (0, 8, 8, 4, 4)),
         Case("the second of 8 queries, tiles of 4 x 4", lambda g: (1, 8, 8, 4, 4)),

@@ -65,6 +65,7 @@ scores = q k^T and output = softmax(scores) v, each a sum of products (2 FLOPs a
 bytes: q, k and v are read once, the output is written once, and nothing else moves""",
     reference=reference,
     library="labllm.roofline.attention",
+    parts=("FLOPs", "bytes"),
     cases=(
         Case("32 query heads on 8 KV heads, context 4096", lambda g: (1, 4096, 32, 8, 128, 2)),
         Case("16 sequences of 1000 tokens", lambda g: (16, 1000, 32, 8, 128, 2)),

@@ -189,6 +189,7 @@ m' = max(m, max_j s_j)    l' = l 2^(m - m') + sum_j 2^(s_j - m')    acc' = acc 2
     library="the loop of kernels/flash.py",
     needs="triton",
     launch=launch,
+    parts=("out", "lse"),
     cases=(
         _case("one full tile", 16, 16),
         _case("three full tiles", 48, 16),

@@ -62,6 +62,7 @@ FLOPs: a multiplication and an addition for each of tokens * inputs * outputs pr
 bytes: every element of the input, the weight and the output moves once""",
     reference=reference,
     library="labllm.roofline.linear",
+    parts=("FLOPs", "bytes"),
     cases=(
         Case("one token, 4096 to 4096, 2 bytes", lambda g: (1, 4096, 4096, 2)),
         Case("512 tokens, 4096 to 14336, 2 bytes", lambda g: (512, 4096, 14336, 2)),

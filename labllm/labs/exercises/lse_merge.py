@@ -87,6 +87,7 @@ o = exp(lse_a - lse) o_a + exp(lse_b - lse) o_b""",
     reference=reference,
     library="labllm.attention.merge.merge",
     timed=True,
+    parts=("o", "lse"),
     cases=(
         _case("4 heads, two parts of 8 keys", 4, 8, 8),
         _case("a long part and a short one", 4, 100, 3),

@@ -146,6 +146,7 @@ acc' = acc exp(m - m') + sum_j exp(s_j - m') v_j""",
     library="the update inside labllm.attention.tiled",
     timed=True,
     as_rung=as_rung,
+    parts=("m", "l", "acc"),
     cases=(
         _case("the first tile: m is -inf, l and acc are 0", 3, 4, first=True),
         _case("one query, a second tile", 1, 4),
