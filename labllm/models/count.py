@@ -12,6 +12,7 @@ import torch
 
 from labllm.cache.contiguous import kv_bytes
 from labllm.models.config import ModelConfig
+from labllm.roofline import Cost, causal_pairs
 
 
 @dataclass(frozen=True)
@@ -57,3 +58,16 @@ def flops_per_token(config: ModelConfig, context: int = 0) -> float:
 def kv_bytes_per_token(config: ModelConfig, dtype: torch.dtype = torch.bfloat16) -> int:
     """Bytes of KV cache that one token of context takes: 2 layers Hkv D bytes an element."""
     return kv_bytes(config.num_hidden_layers, config.num_key_value_heads, config.head_dim, 1, dtype)
+
+
+def pass_cost(config: ModelConfig, cached: int, new: int, batch: int = 1, dtype: torch.dtype = torch.float32) -> Cost:
+    """One pass over `new` tokens of each of `batch` sequences, each behind `cached` ones.
+
+    The weights are read once, the keys and values of every sequence once, and the head scores one token a sequence.
+    """
+    weights = parameters(config)
+    keys = 4.0 * config.num_attention_heads * config.head_dim * config.num_hidden_layers
+    flops = 2.0 * new * (weights.attention + weights.mlp) + 2.0 * config.vocab_size * config.hidden_size
+    flops += keys * causal_pairs(new, cached + new)
+    cache = (cached + new) * kv_bytes_per_token(config, dtype)
+    return Cost(batch * flops, dtype.itemsize * weights.total + batch * cache)

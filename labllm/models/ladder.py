@@ -16,12 +16,12 @@ import torch
 from labllm.bench import Ladder, RunClock, Rung, axis, torch_dtype
 from labllm.bench.compare import Verdict
 from labllm.models import generate
-from labllm.models.count import flops_per_token, kv_bytes_per_token, parameters
+from labllm.models.count import pass_cost
 from labllm.models.heldout import held_out
 from labllm.models.llama import Llama
 from labllm.models.pico import pico, pico_tokenizer
 from labllm.models.pico.shape import PICO
-from labllm.roofline import DTYPE_BYTES, Cost
+from labllm.roofline import Cost
 
 GAPS = {"float32": 1e-3, "float16": 1e-1, "bfloat16": 5e-1}
 
@@ -79,16 +79,11 @@ def _gap(task: Task, out: list[list[int]]) -> float:
 
 
 def _passes(w: Generation, recompute: bool) -> Cost:
-    """Each of the new tokens reads the weights and the cache once; recomputing passes all earlier tokens again."""
-    element = DTYPE_BYTES[w.dtype]
-    weights = element * parameters(PICO).total
+    """A pass for each new token: the first over the prompt, the others over one token, or again over everything."""
     total = Cost()
     for made in range(w.new_tokens):
-        context = w.prompt + made
-        tokens = context if recompute or made == 0 else 1
-        seen = context // 2 if tokens > 1 else context
-        cache = 0 if recompute else w.batch * context * kv_bytes_per_token(PICO, torch_dtype(w))
-        total += Cost(w.batch * tokens * flops_per_token(PICO, seen), weights + cache)
+        cached = 0 if recompute or made == 0 else w.prompt + made - 1
+        total += pass_cost(PICO, cached, w.prompt + made - cached, w.batch, torch_dtype(w))
     return total
 
 

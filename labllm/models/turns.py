@@ -14,11 +14,11 @@ from torch import Tensor
 
 from labllm.bench import Ladder, RunClock, Rung, axis, torch_dtype
 from labllm.models import session
-from labllm.models.count import kv_bytes_per_token, parameters
+from labllm.models.count import pass_cost
 from labllm.models.llama import Llama
 from labllm.models.pico import pico
 from labllm.models.pico.shape import PICO
-from labllm.roofline import DTYPE_BYTES, Cost, causal_pairs
+from labllm.roofline import Cost
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,7 @@ def _reference(said: Said, rows: Tensor | None) -> Tensor:
 
 
 def _pass(w: Turn, cached: int, new: int) -> Cost:
-    """One pass over `new` tokens behind `cached` ones: the weights once, the head for the last token only."""
-    weights, element = parameters(PICO), DTYPE_BYTES[w.dtype]
-    pairs = causal_pairs(new, cached + new)
-    flops = 2.0 * new * (weights.attention + weights.mlp) + 2.0 * PICO.vocab_size * PICO.hidden_size
-    flops += 4.0 * PICO.num_attention_heads * PICO.head_dim * PICO.num_hidden_layers * pairs
-    return Cost(flops, element * weights.total + (cached + new) * kv_bytes_per_token(PICO, torch_dtype(w)))
+    return pass_cost(PICO, cached, new, dtype=torch_dtype(w))
 
 
 def _read_all(said: Said) -> Tensor:
