@@ -117,7 +117,8 @@ def _grouped(inputs: Dense) -> torch.Tensor:
 
 
 def _naive_moves(w: Decode | Prefill, queries: int, keys: int) -> Cost:
-    return naive_cost(w.batch, queries, keys, w.q_heads, w.kv_heads, w.head_dim, DTYPE_BYTES[w.dtype])
+    causal = getattr(w, "mask", "causal") == "causal"
+    return naive_cost(w.batch, queries, keys, w.q_heads, w.kv_heads, w.head_dim, DTYPE_BYTES[w.dtype], causal)
 
 
 def _naive_holds(w: Decode | Prefill, queries: int, keys: int) -> float:

@@ -25,12 +25,14 @@ def naive(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = True
     return scores.softmax(-1) @ v
 
 
-def naive_cost(batch: int, queries: int, keys: int, q_heads: int, kv_heads: int, head_dim: int, element: float) -> Cost:
+def naive_cost(
+    batch: int, queries: int, keys: int, q_heads: int, kv_heads: int, head_dim: int, element: float, causal: bool = True
+) -> Cost:
     """What `naive` moves: Q and O, K and V read and repeated, and each pass over the scores; masked pairs are computed
     too.
     """
     scores = batch * q_heads * queries * keys
-    passes = 6 if queries > 1 else 4
+    passes = 6 if causal and queries > 1 else 4
     rows = 2 * q_heads * queries + 2 * keys * (kv_heads + (2 * q_heads if q_heads > kv_heads else 0))
     return Cost(4.0 * scores * head_dim, element * (batch * head_dim * rows + passes * scores))
 
