@@ -25,6 +25,19 @@ def test_a_device_is_found_by_its_reported_name(name: str, memory: int, expected
     assert spec is not None and spec.name == expected
 
 
+@pytest.mark.parametrize("name", ["NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB PCIe"])
+def test_a_size_in_the_name_counts_more_than_the_memory(name: str) -> None:
+    assert spec_of(name, 0).name == "A100 80GB"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A100-SXM4-40GB MIG 1g.5gb"],
+)
+def test_another_card_of_a_known_name_has_no_spec(name: str) -> None:
+    assert spec_of(name, 24 * GIB) is None
+
+
 @pytest.mark.parametrize("name", ["NVIDIA L40", "Tesla V100-SXM2-16GB", "AMD Instinct MI300X", ""])
 def test_an_unknown_device_has_no_spec(name: str) -> None:
     assert spec_of(name, 16 * GIB) is None
