@@ -8,6 +8,7 @@ do.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
 from typing import Any
 
@@ -31,17 +32,23 @@ def ceilings(device: str | None = None, fresh: bool = False) -> Roof:
     measured. Raises RuntimeError where neither copy nor read could: memory is full, say.
     """
     device = device or default_device()
-    key = f"{this_machine(device).name} {versions()}"
+    key = f"{this_machine(device).name} {versions()} {_sizes(device)}"
     kept = {} if fresh else _kept()
     if key not in kept:
         kept = _kept() | {key: asdict(_measured(device))}
-        (home() / "ceilings.json").write_text(json.dumps(kept, indent=1))
+        part = home() / f"ceilings.{os.getpid()}.part"
+        part.write_text(json.dumps(kept, indent=1))
+        os.replace(part, home() / "ceilings.json")
     return Roof(**kept[key])
+
+
+def _sizes(device: str) -> tuple[int, int]:
+    return GPU_SIZES if torch.device(device).type == "cuda" else CPU_SIZES
 
 
 def _measured(device: str) -> Roof:
     gpu = torch.device(device).type == "cuda"
-    size, side = GPU_SIZES if gpu else CPU_SIZES
+    size, side = _sizes(device)
     parts = {pattern: _best(STREAM, Stream(size, pattern), device) for pattern in ("copy", "read")}
     if not (bandwidth := max(parts.values())):
         raise RuntimeError(f"no stream of {size} MiB ran on {device}: free some of its memory to measure its bandwidth")

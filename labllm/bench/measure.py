@@ -237,7 +237,8 @@ def _shared(device: str) -> bool:
     """True where a process besides this one computes on the GPU."""
     if torch.device(device).type != "cuda":
         return False
-    query = ["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"]
+    gpu = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+    query = ["nvidia-smi", f"--id={gpu}", "--query-compute-apps=pid", "--format=csv,noheader"]
     try:
         answer = subprocess.run(query, capture_output=True, text=True, timeout=10).stdout
     except (OSError, subprocess.TimeoutExpired):

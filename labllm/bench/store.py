@@ -78,7 +78,7 @@ def save(records: Iterable[Record], folder: Path | None = None) -> list[Path]:
     for record in records:
         groups.setdefault(folder / f"{record.ladder}.{slug(record.host.name)}.json", []).append(record)
     for path, fresh in groups.items():
-        merged = {r.key: r for r in (read(path) if path.exists() else [])} | {r.key: r for r in fresh}
+        merged = _merged(read(path) if path.exists() else [], fresh)
         part = path.with_suffix(f".{os.getpid()}.part")
         part.write_text(
             RecordFile(records=tuple(merged.values())).model_dump_json(indent=1, exclude_none=True) + "\n",
@@ -86,6 +86,16 @@ def save(records: Iterable[Record], folder: Path | None = None) -> list[Path]:
         )
         os.replace(part, path)
     return list(groups)
+
+
+def _merged(old: Iterable[Record], fresh: Iterable[Record]) -> dict[tuple, Record]:
+    """The newer of each key, but what was not timed never takes the place of what was, of the same code."""
+    merged = {r.key: r for r in old}
+    for record in fresh:
+        before = merged.get(record.key)
+        if record.time or before is None or not before.time or before.source != record.source:
+            merged[record.key] = record
+    return merged
 
 
 def stale(records: Iterable[Record], ladders: Iterable[Ladder]) -> list[Record]:

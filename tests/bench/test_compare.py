@@ -12,7 +12,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 import toy
 
-from labllm.bench import Close, measure
+from labllm.bench import Close, SameIds, measure
 
 LARGE, SMALL = torch.randn(8, 64), torch.randn(8, 1) * 1e-3
 
@@ -75,3 +75,9 @@ def test_a_rung_that_overwrites_its_input_is_checked_on_a_fresh_one() -> None:
     states = {r.rung: r.status for r in measure(ladder, toy.Double(64), device="cpu")}
     assert states["in place"] == "ok"
     assert states["in place, wrong"] == "wrong"
+
+
+@pytest.mark.parametrize(("out", "share"), [([[1, 2], [3, 4]], 0.0), ([[1, 2], [3, 5]], 0.25), ([[1, 2]], 1.0)])
+def test_ids_are_equal_or_their_share_that_differs_is_the_error(out, share) -> None:
+    verdict = SameIds()(out, lambda rows: [[1, 2], [3, 4]], "float32", 0)
+    assert verdict.error == share and verdict.ok == (share == 0) and bool(verdict.reason) == (share > 0)

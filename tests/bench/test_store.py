@@ -36,6 +36,15 @@ def test_a_newer_record_replaces_the_older_and_keeps_the_others(record, tmp_path
     assert {r.rung: r.date for r in load("toy", [tmp_path])} == {"honest": "2099-01-01", "other": record.date}
 
 
+def test_a_failed_run_does_not_replace_a_timed_one_of_the_same_code(record, tmp_path: Path) -> None:
+    lost = record.model_copy(update={"time": None, "status": "out of memory"})
+    save([record], tmp_path)
+    save([lost], tmp_path)
+    assert load("toy", [tmp_path]) == [record]
+    save([lost.model_copy(update={"source": "0" * 12})], tmp_path)
+    assert [r.status for r in load("toy", [tmp_path])] == ["out of memory"]
+
+
 def test_a_learners_record_overlays_the_shipped_one(record, tmp_path: Path, home: Path) -> None:
     save([record], tmp_path)
     save([record.model_copy(update={"date": "2099-01-01"})])
