@@ -62,8 +62,7 @@ class Claim:
         return self.evidence([r for r in records if r.ladder in self.ladders])
 
 
-def missing(ladder: str) -> Verdict:
-    """The verdict where nothing was measured, with the command that would change that."""
-    return Verdict(
-        "no record yet", f"No record of the ladder {ladder} decides it; `labllm bench {ladder}` measures here."
-    )
+def missing(ladder: str, what: str = "") -> Verdict:
+    """The verdict where `what` (default: the ladder) was not measured, with the command that would change that."""
+    needed = what or f"a record of the ladder {ladder} that decides it"
+    return Verdict("no record yet", f"Missing: {needed}; `labllm bench {ladder}` measures on your machine.")

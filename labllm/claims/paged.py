@@ -49,7 +49,7 @@ def first_to_tune(records: Sequence[Record]) -> Verdict:
     kernels = [r for r in one_machine([r for r in records if r.ladder == KERNEL]) if not r.peer and r.rung not in PLAIN]
     sweeps = _sweeps(kernels)
     if not sweeps:
-        return missing(KERNEL)
+        return missing(KERNEL, "the sweep of block_size on a GPU, which is not recorded yet")
     words = [f"{batch} x {context}: {_range(sweep)}" for (batch, context), sweep in sweeps.items()]
     felt = [f"{b} x {c} tokens" for (b, c), sweep in sweeps.items() if _spread(sweep, TUNED) >= FELT]
     sentence = f"Decode, best kernel over block sizes {'; '.join(words)}.{_waste(records)}"
