@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from labllm.claims.claim import Claim, Verdict
 from labllm.claims.registry import claims, get
-from labllm.labs.card import Card
+from labllm.labs.card import Card, with_code
 
 TONES = {"holds": "good", "holds when": "info", "does not hold": "bad", "cannot hold as written": "bad"}
-COLUMNS = ("claim", "verdict", "our figure", "machine, date", "lab")
+TITLE = "Claims by lab. A letter names each: `labllm claims h` shows claim h, with what is known and its sources."
+COLUMNS = ("lab", "letter", "claim", "verdict", "our figure", "machine, date")
 CELL = "padding:.3em .8em .3em 0;text-align:left;vertical-align:top;border-bottom:1px solid rgba(128,128,128,.35)"
 
 
@@ -36,14 +37,14 @@ class Table:
     @property
     def rows(self) -> list[tuple[str, ...]]:
         return [
-            (f"{claim.letter}: {claim.statement}", verdict.text, verdict.sentence, verdict.origin, f"{claim.lab:02d}")
+            (f"{claim.lab:02d}", claim.letter, claim.statement, verdict.text, verdict.sentence, verdict.origin)
             for claim, verdict in self.judged
         ]
 
     def __str__(self) -> str:
-        lines = []
-        for claim, verdict, figure, origin, lab in self.rows:
-            lines += [f"{claim} (lab {lab})", f"  {verdict}", f"  {figure}"] + ([f"  {origin}"] if origin else [])
+        lines = [TITLE]
+        for lab, letter, statement, verdict, figure, origin in self.rows:
+            lines += [f"{lab} {letter}: {statement}", *(f"  {line}" for line in (verdict, figure, origin) if line)]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -55,7 +56,8 @@ class Table:
 
         body = "".join(row("td", cells) for cells in self.rows)
         style = "border-collapse:collapse;color:inherit;background:transparent;line-height:1.35"
-        return f'<table style="{style}"><thead>{row("th", COLUMNS)}</thead><tbody>{body}</tbody></table>'
+        caption = f'<caption style="text-align:left">{with_code(TITLE)}</caption>'
+        return f'<table style="{style}">{caption}<thead>{row("th", COLUMNS)}</thead><tbody>{body}</tbody></table>'
 
 
 def table() -> Table:

@@ -12,12 +12,12 @@ FILES = ("roofline", "paged", "flash")
 
 @cache
 def claims() -> tuple[Claim, ...]:
-    """All claims in the order of the labs. Raises ValueError where two have one letter."""
+    """All claims by lab, then by letter (a to z, then A to Z). Raises ValueError where two have one letter."""
     found = [claim for name in FILES for claim in import_module(f"labllm.claims.{name}").CLAIMS]
     letters = [claim.letter for claim in found]
     if twice := sorted({letter for letter in letters if letters.count(letter) > 1}):
         raise ValueError(f"two claims have the letter {twice[0]!r}; each needs its own")
-    return tuple(sorted(found, key=lambda claim: claim.lab))
+    return tuple(sorted(found, key=lambda claim: (claim.lab, claim.letter.isupper(), claim.letter)))
 
 
 def get(letter: str) -> Claim:

@@ -10,13 +10,13 @@ import typer
 def claims(
     letter: Annotated[str | None, typer.Argument(help="One claim's letter, for what is known and its sources.")] = None,
 ) -> None:
-    """List every claim with its verdict, our figure, machine and date."""
+    """List every claim, by lab, with its verdict, our figure, machine and date."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from labllm.claims import show, table
-    from labllm.claims.display import COLUMNS
+    from labllm.claims.display import TITLE
 
     if letter is not None:
         try:
@@ -24,7 +24,10 @@ def claims(
         except ValueError as error:
             raise typer.BadParameter(str(error)) from None
         return
-    shown = Table(*COLUMNS, show_lines=True)
-    for row in table().rows:
-        shown.add_row(*map(escape, row))
+    shown = Table(show_lines=True, title=TITLE, title_justify="left", title_style="", pad_edge=False)
+    for name, width in (("lab", None), ("", None), ("claim", 22), ("verdict, our figure, machine and date", None)):
+        shown.add_column(name, width=width)
+    for lab, letter, statement, verdict, *rest in table().rows:
+        answer = "\n".join([f"[bold]{escape(verdict)}[/bold]", *(escape(line) for line in rest if line)])
+        shown.add_row(lab, letter, escape(statement), answer)
     Console().print(shown)

@@ -37,7 +37,7 @@ class Card:
         lines = [_tag("div", _tag("strong", html.escape(self.word)) + " " + html.escape(self.title))]
         for label, text in self.rows:
             named = _tag("em", html.escape(f"{label}:")) + " " if label else ""
-            lines.append(_tag("div", named + _with_code(text), "margin-top:.25em"))
+            lines.append(_tag("div", named + with_code(text), "margin-top:.25em"))
         if self.code:
             plain = "margin:.4em 0 0;padding:0;background:transparent;color:inherit"
             lines.append(_tag("pre", html.escape(self.code), plain))
@@ -47,7 +47,7 @@ class Card:
         return _tag("div", "".join(lines), frame)
 
 
-def _with_code(text: str) -> str:
+def with_code(text: str) -> str:
     """Escaped text with `words in backticks` set as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 

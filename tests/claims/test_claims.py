@@ -66,6 +66,14 @@ def test_a_card_and_the_table_say_the_same_in_text_and_html() -> None:
     assert len(table.rows) == len(claims.claims())
 
 
+def test_the_table_fits_a_terminal_and_names_claims_in_order_of_lab_and_letter() -> None:
+    lines = CliRunner().invoke(app, ["claims"], env={"COLUMNS": "80"}).output.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    starts = [(line[1:4].strip(), line[6:9].strip("│ ")) for line in lines if line[1:4].strip().isdigit()]
+    assert starts == sorted(starts) == [(f"{c.lab:02d}", c.letter) for c in claims.claims()]
+    assert "A letter names each" in " ".join(lines[:2])
+
+
 def test_html_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     bad = dataclasses.replace(claims.get("i"), statement="<b>1 & 2</b>.")
     monkeypatch.setattr(labllm.claims.display, "claims", lambda: (bad,))
@@ -74,7 +82,7 @@ def test_html_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_command_lists_all_and_shows_one() -> None:
     listed = CliRunner().invoke(app, ["claims"], env={"COLUMNS": "200"})
-    assert listed.exit_code == 0 and all(f"{c.letter}: " in listed.output for c in claims.claims())
+    assert listed.exit_code == 0 and all(c.statement[:12] in listed.output for c in claims.claims())
     one = CliRunner().invoke(app, ["claims", "i"])
     assert one.exit_code == 0 and "arXiv:2001.08361" in one.output
     assert CliRunner().invoke(app, ["claims", "?"]).exit_code == 2
