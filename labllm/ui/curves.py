@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from labllm.bench import Ladder, Record
 from labllm.ui.labels import Label, margin, right_of
+from labllm.ui.phrase import amount, short
 from labllm.ui.series import Series, elsewhere, reaches, say
 from labllm.ui.sheet import Limit, Point, Sheet
 from labllm.ui.style import (
@@ -110,9 +111,9 @@ def _alone(sheet: Sheet, mine: Mapping[str, Mapping[Any, float]], place: str) ->
     rung, values = next(iter(mine.items()))
     q, first, last = sheet.y, min(values), max(values)
     against = f" as fast as {sheet.base}" if q.name == "speedup" else ""
-    text = f"{rung} {q.verb} {engineering(values[first], q.unit)}{against} at {_at(sheet, first)}"
+    text = f"{rung} {q.verb} {engineering(values[first], q.unit)}{against} with {_of(sheet, first)}"
     if last != first:
-        text += f" and {engineering(values[last], q.unit)} at {_at(sheet, last)}"
+        text += f" and {engineering(values[last], q.unit)} with {short(sheet.x.unit, last)}"
     return f"{text} {place}."
 
 
@@ -122,7 +123,7 @@ def _compared(
     q = sheet.y
     ranked = sorted(((values[last], rung) for rung, values in mine.items() if last in values), reverse=not q.falls)
     (best, winner), (worst, loser) = ranked[0], ranked[-1]
-    text = f"At {_at(sheet, last)} {place}, {winner} "
+    text = f"With {_of(sheet, last)} {place}, {winner} "
     if q.name == "speedup":
         text += f"is {engineering(best, 'x')} as fast as {sheet.base}"
     else:
@@ -135,12 +136,12 @@ def _compared(
             text += "; " + reaches(winner, share, f"{limit.source} limit")
     early = [mine[rung].get(first) for rung in (winner, loser)]
     if None not in early and early[0] != early[1] and (early[0] > early[1]) == q.falls:
-        text += f"; at {_at(sheet, first)} it is the other way round"
+        text += f"; with {short(sheet.x.unit, first)} it is the other way round"
     return text + "."
 
 
-def _at(sheet: Sheet, value: Any) -> str:
-    return say({sheet.x.name: value}, sheet.ladder)
+def _of(sheet: Sheet, value: Any) -> str:
+    return amount(sheet.x.label, sheet.x.unit, value)
 
 
 def _names(sheet: Sheet) -> list[Label]:

@@ -17,6 +17,7 @@ from labllm.bench import Ladder, Record, axes
 from labllm.bench.fingerprint import source_hash
 from labllm.bench.workload import Axis
 from labllm.hardware import this_machine
+from labllm.ui.phrase import amount
 from labllm.ui.style import Look, count, engineering, look
 
 HERE = "here"
@@ -171,17 +172,18 @@ def missing_word(record: Record) -> str:
 
 
 def say(values: Mapping[str, Any], ladder: Ladder) -> str:
-    """A setting in words, in the order of the fields: 'batch 4, context 1k, size 64 MiB, float16'."""
+    """A setting in words, in the order of the fields: 'batch 4, context 1k, 32 new tokens, float16'."""
     parts = []
     for axis in axes(ladder.workload):
         if axis.name in values:
             value = values[axis.name]
             counted = axis.unit.islower() and len(axis.unit) > 3  # 'tokens', 'sequences': the label says so already
-            parts.append(
-                value
-                if isinstance(value, str)
-                else f"{axis.label} {count(value)} {'' if counted else axis.unit}".strip()
-            )
+            if isinstance(value, str):
+                parts.append(value)
+            elif axis.unit in axis.label.split():
+                parts.append(amount(axis.label, axis.unit, value))
+            else:
+                parts.append(f"{axis.label} {count(value)} {'' if counted else axis.unit}".strip())
     return ", ".join(parts)
 
 

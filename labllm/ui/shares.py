@@ -14,6 +14,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter
 
 from labllm.ui.labels import Label, margin, right_of
+from labllm.ui.phrase import amount, parted
 from labllm.ui.style import COLORS, FONT, HATCHES, INK, PAPER, count, engineering, name_axes, page, ruler
 
 Parts = Mapping[str, Sequence[float]]
@@ -74,15 +75,17 @@ def conclusion(xs: Sequence[Any], parts: Parts, x: str, *, of: str = "time") -> 
     shares = _shares(xs, parts)
     grows = max(shares, key=lambda n: shares[n][-1] - shares[n][0])
     falls = min(shares, key=lambda n: shares[n][-1] - shares[n][0])
-    where = f"from {x} {count(xs[0])} to {count(xs[-1])}"
+    where = amount(*parted(x), xs[0], xs[-1])
     if grows == falls or shares[grows][-1] - shares[grows][0] < 0.01:
         largest = max(shares, key=lambda n: shares[n][-1])
-        return f"{largest} takes {engineering(shares[largest][-1], '%')} of the {of}, about the same {where}."
+        share = engineering(shares[largest][-1], "%")
+        return f"The largest share of the {of} is that of {largest}, {share}: about the same from {where}."
     ends = {n: f"{engineering(shares[n][0], '%')} to {engineering(shares[n][-1], '%')}" for n in (grows, falls)}
-    text = f"{grows} goes from {ends[grows]} of the {of} {where}, {falls} from {ends[falls]}"
+    text = f"From {where}, the share of {grows} in the {of} grows from {ends[grows]}, and that of {falls} falls from"
+    text += f" {ends[falls]}"
     passed = next((v for v, a, b in zip(xs, shares[grows], shares[falls], strict=True) if a > b), None)
     return text + (
-        f"; {grows} is the larger from {count(passed)} on." if passed is not None and passed != xs[0] else "."
+        f"; the former is the larger from {count(passed)} on." if passed is not None and passed != xs[0] else "."
     )
 
 

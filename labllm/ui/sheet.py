@@ -5,6 +5,7 @@ The picture and the sentence under it are both made from a Sheet, so they cannot
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -139,10 +140,12 @@ class Sheet:
     def caption(self) -> str:
         """Machines, dates and what is special; rungs that cannot run at all, in words."""
         lines = [provenance(self.found, self.x.name, self.ladder, self.wanted)]
-        by_machine: dict[str, list[str]] = {}
+        absent: dict[tuple[str, str], list[str]] = {}
         for s in self._absent:
-            by_machine.setdefault(s.machine, []).append(s.rung)
-        lines += [f"{machine}, cannot run: {', '.join(rungs)}" for machine, rungs in by_machine.items()]
+            why = re.split(r"[:;]", s.missing[-1].reason)[0].strip()
+            absent.setdefault(("this machine" if s.here else s.machine, why), []).append(s.rung)
+        for (machine, why), rungs in absent.items():
+            lines.append(f"{machine} cannot run {', '.join(rungs)}" + (f": {why}" if why else ""))
         return "\n".join(filter(None, lines))
 
     @cached_property

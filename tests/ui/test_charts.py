@@ -125,9 +125,9 @@ class TestShares:
         assert fig.axes[0].get_ylim() == (0, 1)
 
     def test_the_sentence_names_both_and_the_crossing(self) -> None:
-        assert shares.conclusion(self.XS, self.PARTS, "context") == (
-            "attention goes from 10 % to 75 % of the time from context 512 to 4k, GEMM from 90 % to 25 %; "
-            "attention is the larger from 4k on."
+        assert shares.conclusion(self.XS, self.PARTS, "context (tokens)") == (
+            "From 512 to 4k tokens of context, the share of attention in the time grows from 10 % to 75 %, "
+            "and that of GEMM falls from 90 % to 25 %; the former is the larger from 4k on."
         )
 
     def test_nonsense_is_refused(self) -> None:
@@ -166,7 +166,7 @@ class TestTable:
 class TestPicture:
     def test_alternative_text_and_sentence_travel_with_the_picture(self, toy, records) -> None:
         bundle = draw(curves, toy, records, "size", here=HERE)._repr_mimebundle_()
-        assert bundle["text/plain"].startswith("At size 256")
+        assert bundle["text/plain"].startswith("With a size of 256 numbers")
         assert f'alt="{bundle["text/plain"]}"' in bundle["text/html"]
         data = bundle["text/html"].split("base64,")[1].split('"')[0]
         assert base64.b64decode(data).startswith(b"\x89PNG")

@@ -77,9 +77,10 @@ def test_a_point_that_could_not_be_measured_is_a_mark_with_its_word(toy, records
 
 
 def test_a_rung_that_runs_nowhere_is_named_and_not_crossed(toy, records, record) -> None:
-    gone = [record("sum", size, status="cannot run here") for size in (16, 64)]
+    why = "the GPU is too old: it needs a newer one"
+    gone = [record("sum", size, status="cannot run here", reason=why) for size in (16, 64)]
     fig = draw(toy, [r for r in records if r.rung == "loop"] + gone)
-    assert "here, cannot run: sum" in words(fig)
+    assert "this machine cannot run sum: the GPU is too old\n" in words(fig)
     assert not [a for a in fig.axes[0].lines if a.get_marker() == "x"]
 
 
@@ -138,8 +139,8 @@ def test_the_nearest_recorded_setting_is_taken_and_said(toy, records, record) ->
 def test_the_sentence_names_winner_factor_and_turn(toy, records) -> None:
     text = curves.conclusion(toy, records, "size", here=HERE)
     assert text == (
-        "At size 256 on this machine, sum takes 4 µs and loop 16 µs, a factor of 4; "
-        "at size 16 it is the other way round."
+        "With a size of 256 numbers on this machine, sum takes 4 µs and loop 16 µs, a factor of 4; "
+        "with 16 numbers it is the other way round."
     )
     assert "sum is 4x as fast as loop" in curves.conclusion(toy, records, "size", "speedup", here=HERE)
 
@@ -148,7 +149,7 @@ def test_the_sentence_of_one_rung_and_of_none(toy, records) -> None:
     alone = [r for r in records if r.rung == "sum"]
     assert (
         curves.conclusion(toy, alone, "size", here=HERE)
-        == "sum takes 2 µs at size 16 and 4 µs at size 256 on this machine."
+        == "sum takes 2 µs with a size of 16 numbers and 4 µs with 256 numbers on this machine."
     )
     assert curves.conclusion(toy, [], "size", here=HERE) == curves.EMPTY
     assert curves.EMPTY in words(draw(toy, []))

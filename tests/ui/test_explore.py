@@ -108,7 +108,10 @@ def test_speed_up_is_against_the_baseline_even_where_it_is_not_ticked(toy, recor
     here = this_machine().name
     records = [record(rung, size, s, host=here) for rung, s in (("loop", 4e-6), ("sum", 1e-6)) for size in (16, 64)]
     panel = explore(toy, "size", "speedup", rungs=["sum"], records=records)
-    assert "sum is 4x as fast as loop at size 16 and 4x at size 64 on this machine." in panel.sentence.value
+    assert (
+        "sum is 4x as fast as loop with a size of 16 numbers and 4x with 64 numbers on this machine."
+        in panel.sentence.value
+    )
     assert "loop" not in panel.table.value
 
 
