@@ -73,7 +73,15 @@ def setup(seed: int = 0, device: str | None = None) -> Setup:
         ),
         ("seed", str(seed)),
     ]
-    rows += [
-        ("skipped", f"{what}: {answer.reason}") for need, what in OPTIONAL.items() if not (answer := can(need, device))
-    ]
+    answers = {what: can(need, device) for need, what in OPTIONAL.items()}
+    rows += [("skipped", _why(what, answer.reason)) for what, answer in answers.items() if not answer]
     return Setup(tuple(rows))
+
+
+def _why(what: str, reason: str) -> str:
+    """What is skipped and why, without naming it twice."""
+    if reason.startswith(what):
+        return reason
+    if reason.startswith("it needs"):
+        return f"{what} {reason.removeprefix('it ').replace('needs', 'need', 1).replace('for it', 'for them')}"
+    return f"{what}: {reason}"
