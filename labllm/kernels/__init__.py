@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING
 from labllm.hardware import interpreting  # the import chooses Triton's interpreter where Triton cannot compile
 
 if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into kernels/
+    from kernels import activations as activations
+    from kernels import add_norm as add_norm
     from kernels import flash as flash
     from kernels import flash_gluon as flash_gluon
     from kernels import flash_paged as flash_paged
     from kernels import flash_persistent as flash_persistent
     from kernels import flash_tma as flash_tma
+    from kernels import gated as gated
     from kernels import hopper as hopper
     from kernels import inner_loop as inner_loop
     from kernels import paged_decode as paged_decode

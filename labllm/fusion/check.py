@@ -1,0 +1,50 @@
+"""What the fused kernels refuse, each in a sentence that says what would be right."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from labllm.hardware import can, triton_mode
+
+MAX_HIDDEN = 32768
+
+
+def check_norm(x: Tensor, residual: Tensor, **per_column: Tensor) -> None:
+    """Refuse x and residual that are not two alike `[T, H]`, or weights that are not `[H]` beside them: ValueError."""
+    if x.dim() != 2 or residual.shape != x.shape:
+        raise ValueError(f"x and residual must both be [T, H], got {list(x.shape)} and {list(residual.shape)}")
+    if not 1 <= x.shape[1] <= MAX_HIDDEN:
+        raise ValueError(f"a row must have 1 to {MAX_HIDDEN} elements, which one program holds, got {x.shape[1]}")
+    for name, tensor in per_column.items():
+        if tensor.shape != x.shape[1:]:
+            raise ValueError(f"{name} must be [{x.shape[1]}], one element a column of x, got {list(tensor.shape)}")
+    check_kernel(x=x, residual=residual, **per_column)
+
+
+def check_gate_up(gate_up: Tensor) -> None:
+    """Refuse gate_up that is not `[T, 2 I]`: ValueError."""
+    if gate_up.dim() != 2 or gate_up.shape[1] % 2 or not gate_up.shape[1]:
+        raise ValueError(f"gate_up must be [T, 2 I], gates first in a row, got {list(gate_up.shape)}")
+    check_kernel(gate_up=gate_up)
+
+
+def check_kernel(**tensors: Tensor) -> None:
+    """Refuse dtypes, devices and strides that the kernels do not take: ValueError."""
+    first, *_ = tensors.values()
+    if first.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(f"the fused kernels take float32, float16 and bfloat16, got {first.dtype}")
+    for name, tensor in tensors.items():
+        if tensor.dtype != first.dtype or tensor.device != first.device:
+            raise ValueError(
+                f"all tensors must share dtype and device, got {first.dtype} on {first.device} and "
+                f"{name} {tensor.dtype} on {tensor.device}"
+            )
+        if not tensor.is_contiguous():
+            raise ValueError(f"{name} must be contiguous, got strides {tensor.stride()}: call .contiguous() first")
+    if not (answer := can("triton", first.device.type)):
+        raise ValueError(f"a fused kernel cannot run on {first.device}: {answer.reason}")
+    if first.dtype == torch.bfloat16 and triton_mode(first.device.type) == "interpreted":
+        raise ValueError(
+            "Triton's interpreter computes wrong results in bfloat16: on a CPU give the kernel float16 or float32"
+        )

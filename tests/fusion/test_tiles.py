@@ -1,0 +1,43 @@
+"""Tiles cover every shape within what a program may have, on small and large devices."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labllm.fusion.check import MAX_HIDDEN
+from labllm.fusion.tiles import PIECE, TILE, Tile, cut_rows, whole_rows
+from labllm.hardware import this_machine
+
+COUNTS, HIDDEN = st.integers(1, 100_000), st.integers(1, MAX_HIDDEN)
+LARGE = dataclasses.replace(this_machine("cpu"), cores=132)
+
+
+def sound(tile: Tile) -> bool:
+    powers = all(size & (size - 1) == 0 for size in tile)
+    return powers and min(tile) >= 1 and tile.num_warps <= 32
+
+
+@given(COUNTS, HIDDEN)
+def test_a_program_holds_whole_rows(count: int, hidden: int) -> None:
+    tile = whole_rows(count, hidden, LARGE)
+    assert sound(tile) and hidden <= tile.block < 2 * hidden
+    assert tile.rows * tile.block <= max(TILE, tile.block)
+
+
+@given(COUNTS, HIDDEN)
+def test_rows_may_be_cut(count: int, hidden: int) -> None:
+    tile = cut_rows(count, hidden, LARGE)
+    assert sound(tile) and tile.block <= PIECE and tile.rows * tile.block <= PIECE
+
+
+def test_short_rows_share_a_program_only_where_there_are_enough() -> None:
+    assert whole_rows(16384, 64, LARGE).rows == 32
+    assert whole_rows(64, 64, LARGE).rows == 1
+
+
+def test_one_row_is_hurried_by_more_warps_or_cut_in_more_pieces() -> None:
+    assert whole_rows(1, 4096, LARGE).num_warps > whole_rows(16384, 4096, LARGE).num_warps
+    assert cut_rows(1, 14336, LARGE).block < cut_rows(16384, 14336, LARGE).block
