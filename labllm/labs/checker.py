@@ -17,7 +17,7 @@ from labllm.labs.limit import Ending, run_limited
 from labllm.labs.registry import get
 from labllm.labs.result import Result, State
 from labllm.labs.speed import medians
-from labllm.labs.trial import Outcome, argument_names, attempt, judge, same
+from labllm.labs.trial import Outcome, alike, argument_names, attempt, judge, same
 
 LIMIT_SECONDS = 20.0
 
@@ -62,7 +62,7 @@ def _checked(exercise: Exercise, fn: Any, limit: float) -> Result:
         problem = _problem(exercise, outcomes[i], expected[i])
         if problem is not None:
             cause = "" if problem.state is State.NOT_ATTEMPTED else _cause(exercise, outcomes, i, device)
-            return dataclasses.replace(problem, case=case.name, cause=cause)
+            return dataclasses.replace(problem, case=case.name, cause=cause, notes=_notes(exercise, outcomes))
     return _passed(exercise, fn, outcomes, device, limit)
 
 
@@ -90,21 +90,30 @@ def _problem(exercise: Exercise, outcome: Outcome, expected: Outcome) -> Result 
 
 
 def _cause(exercise: Exercise, outcomes: list[Outcome], failing: int, device: str) -> str:
-    """The known mistake that answers like the learner in the failing case, and in most of the others."""
-    best, most = "", 0
-    for mistake in exercise.mistakes:
-        theirs = [attempt(exercise, mistake.fn, case, device) for case in exercise.cases]
-        matches = sum(same(mine, other) for mine, other in zip(outcomes, theirs, strict=True))
-        if same(outcomes[failing], theirs[failing]) and matches > most:
-            best, most = mistake.cause, matches
+    """The known mistake that answers like the learner in the failing case, and in most of the others.
+
+    Of two that answer alike, it is the one that also does the same beside the answer.
+    """
+    best, most = "", (0, 0)
+    for cause, fn in ((m.cause, fn) for m in exercise.mistakes for fn in (m.fn, *m.also)):
+        theirs = [attempt(exercise, fn, case, device) for case in exercise.cases]
+        pairs = list(zip(outcomes, theirs, strict=True))
+        likeness = sum(same(mine, other) for mine, other in pairs), sum(alike(mine, other) for mine, other in pairs)
+        if same(*pairs[failing]) and likeness > most:
+            best, most = cause, likeness
     return best
 
 
-def _passed(exercise: Exercise, fn: Function, outcomes: list[Outcome], device: str, limit: float) -> Result:
+def _notes(exercise: Exercise, outcomes: list[Outcome]) -> tuple[str, ...]:
+    """A sentence when arguments were changed that are no part of the answer."""
     names = argument_names(exercise)
     changed = sorted({names[i] for o in outcomes for i in o.changed if i not in exercise.in_place})
-    notes = (f"it changes its argument {', '.join(changed)}; a caller may not expect that.",) if changed else ()
-    result = Result(exercise.name, State.PASSED, f"all {len(outcomes)} cases agree.", notes=notes)
+    return (f"it changes its argument {', '.join(changed)}; a caller may not expect that.",) if changed else ()
+
+
+def _passed(exercise: Exercise, fn: Function, outcomes: list[Outcome], device: str, limit: float) -> Result:
+    words = f"all {len(outcomes)} cases agree."
+    result = Result(exercise.name, State.PASSED, words, notes=_notes(exercise, outcomes))
     times = medians(exercise, (fn, exercise.reference), device, limit) if exercise.timed else None
     if times is None:
         return result

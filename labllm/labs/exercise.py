@@ -31,10 +31,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Mistake:
-    """A wrong answer that people give, and the sentence that explains it."""
+    """A wrong answer that people give, and the sentence that explains it; `also` are further ones of that cause."""
 
     cause: str
     fn: Function
+    also: tuple[Function, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)

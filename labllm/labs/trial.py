@@ -22,12 +22,16 @@ from labllm.labs.limit import TimeUp
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one case: the answer, or the error with the learner's line; `changed` are positions of changed arguments."""
+    """Of one case: the answer, or the error with the learner's line.
+
+    `changed` are positions of changed arguments; `returned` says that an answer came back where none is asked for.
+    """
 
     value: Any = None
     error: BaseException | None = None
     line: str = ""
     changed: tuple[int, ...] = ()
+    returned: bool = False
 
 
 @torch.no_grad()
@@ -39,7 +43,7 @@ def attempt(exercise: Exercise, fn: Function, case: Case, device: str = "cpu") -
         returned = exercise.call(fn, args)
         value = tuple(args[i] for i in exercise.in_place) if exercise.in_place else returned
         changed = tuple(i for i, (now, then) in enumerate(zip(args, given, strict=True)) if difference(now, then))
-        return Outcome(_kept(value), changed=changed)
+        return Outcome(_kept(value), changed=changed, returned=bool(exercise.in_place) and returned is not None)
     except TimeUp:
         raise
     except BaseException as error:  # a learner's function may raise anything, SystemExit included
@@ -57,8 +61,9 @@ def judge(exercise: Exercise, outcome: Outcome, expected: Outcome) -> Difference
     )
     first = next((d for d in found if d), None)
     if first and not set(outcome.changed) & set(exercise.in_place):
-        named = " and ".join(names[i] for i in exercise.in_place)
-        return Difference(f"{named} did not change: write into the tensors that are passed, do not make new ones")
+        named = _listed([names[i] for i in exercise.in_place])
+        kinds = _listed(sorted({"tensors" if isinstance(x, torch.Tensor) else "lists" for x in expected.value}))
+        return Difference(f"{named} did not change: write the answer into the {kinds} that are passed")
     return first
 
 
@@ -69,8 +74,18 @@ def same(a: Outcome, b: Outcome) -> bool:
     return difference(a.value, b.value) is None
 
 
+def alike(a: Outcome, b: Outcome) -> bool:
+    """True when two outcomes agree in what happened beside the answer: what was changed, what came back unasked."""
+    return (a.changed, a.returned) == (b.changed, b.returned)
+
+
 def argument_names(exercise: Exercise) -> list[str]:
     return list(inspect.signature(exercise.reference).parameters)
+
+
+def _listed(words: list[str]) -> str:
+    """'a', 'a and b', 'a, b and c'."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _kept(value: Any) -> Any:

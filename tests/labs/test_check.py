@@ -224,7 +224,39 @@ def test_a_buffer_that_is_handed_out_again_and_again_cannot_hide_earlier_answers
 def test_in_place_exercises_say_so_when_nothing_changed():
     result = check("kv_append", lambda k_cache, v_cache, k, v, start: (k_cache + 1, v_cache))
     assert result.state is State.WRONG
-    assert "k_cache and v_cache did not change" in result.message
+    assert "k_cache and v_cache did not change: write the answer into the tensors that are passed" in result.message
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("allocate_append", "blocks and free_blocks did not change: write the answer into the lists that are passed"),
+        ("copy_on_write", "cache did not change: write the answer into the lists and tensors that are passed"),
+    ],
+)
+def test_what_did_not_change_is_called_what_it_is(name, words):
+    assert words in check(name, lambda *args: None).message
+
+
+def test_nothing_written_and_new_tensors_are_two_mistakes():
+    def rebinds(k_cache, v_cache, k, v, start):
+        k_cache = torch.cat([k_cache, k], dim=2)
+        v_cache = torch.cat([v_cache, v], dim=2)
+
+    def gives_back(k_cache, v_cache, k, v, start):
+        return torch.cat([k_cache, k], dim=2), torch.cat([v_cache, v], dim=2)
+
+    assert check("kv_append", rebinds).cause.startswith("Nothing was written")
+    assert check("kv_append", gives_back).cause.startswith("It makes new tensors")
+
+
+def test_a_changed_argument_is_told_beside_a_wrong_answer_too():
+    def spoils(logits, prompt_lens):
+        logits.zero_()
+        return prompt_lens + 1000
+
+    result = check("greedy_next", spoils)
+    assert result.state is State.WRONG and result.notes[0].startswith("it changes its argument logits")
 
 
 def test_in_place_answers_name_the_argument():

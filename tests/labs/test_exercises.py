@@ -14,14 +14,16 @@ from labllm.cache.contiguous import ContiguousCache
 from labllm.cache.contiguous import kv_bytes as library_kv_bytes
 from labllm.cache.step import Step
 from labllm.labs import check
-from labllm.labs.exercise import Exercise, Mistake
+from labllm.labs.exercise import Exercise, Function, Mistake
 from labllm.labs.registry import exercises, get, names, solution_function
 from labllm.labs.result import State
 from labllm.labs.trial import attempt, judge, same
 
 pytestmark = pytest.mark.usefixtures("home")
 ALL = exercises()
-MISTAKES = [pytest.param(e, m, id=f"{e.name}-{m.fn.__name__}") for e in ALL for m in e.mistakes]
+MISTAKES = [
+    pytest.param(e, m, f, id=f"{e.name}-{f.__name__}") for e in ALL for m in e.mistakes for f in (m.fn, *m.also)
+]
 every_exercise = pytest.mark.parametrize("exercise", ALL, ids=lambda e: e.name)
 
 
@@ -45,9 +47,9 @@ def test_the_solution_passes(exercise):
     assert not result.notes
 
 
-@pytest.mark.parametrize(("exercise", "mistake"), MISTAKES)
-def test_each_known_mistake_is_rejected_with_its_own_cause(exercise: Exercise, mistake: Mistake):
-    result = check(exercise.name, mistake.fn)
+@pytest.mark.parametrize(("exercise", "mistake", "fn"), MISTAKES)
+def test_each_known_mistake_is_rejected_with_its_own_cause(exercise: Exercise, mistake: Mistake, fn: Function):
+    result = check(exercise.name, fn)
     assert result.state in (State.WRONG, State.ERROR), str(result)
     assert result.cause == mistake.cause
     assert result.case in {case.name for case in exercise.cases}

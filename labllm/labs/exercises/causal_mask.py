@@ -44,6 +44,18 @@ def _additive(num_queries: int, num_keys: int) -> Tensor:
     return torch.zeros(num_queries, num_keys).masked_fill(_inverted(num_queries, num_keys), float("-inf"))
 
 
+def _one_too_far(num_queries: int, num_keys: int) -> Tensor:
+    return torch.ones(num_queries, num_keys, dtype=torch.bool).tril(num_keys - num_queries + 1)
+
+
+def _floats(num_queries: int, num_keys: int) -> Tensor:
+    return reference(num_queries, num_keys).float()
+
+
+def _integers(num_queries: int, num_keys: int) -> Tensor:
+    return reference(num_queries, num_keys).long()
+
+
 def as_rung(mask_of: Function) -> Rung:
     """Prefill attention under the learner's mask, for `labllm.attention.ladder.PREFILL`."""
 
@@ -97,5 +109,7 @@ returns      [Tq, Tk] bool, True where query i may see key j""",
         Mistake("The mask looks forward: a query sees the past, not the future (tril, not triu).", _transposed),
         Mistake("Nothing is masked; new tokens would see those that come after them.", _no_mask),
         Mistake("This is the additive form, 0 and -inf; here True and False are asked for.", _additive),
+        Mistake("It is one key too far: each query sees the token that comes after it.", _one_too_far),
+        Mistake("The mask is right as numbers, 0 and 1; bool is asked for (dtype=torch.bool).", _floats, (_integers,)),
     ),
 )

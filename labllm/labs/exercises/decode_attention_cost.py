@@ -6,7 +6,7 @@ Teaches grouped-query attention's saving: FLOPs go with the query heads, traffic
 from __future__ import annotations
 
 from labllm import roofline
-from labllm.labs.exercise import Case, Exercise, Mistake
+from labllm.labs.exercise import Case, Exercise, Function, Mistake
 
 Answer = tuple[float, float]
 
@@ -47,6 +47,29 @@ def _whole_square(b: int, c: int, hq: int, hkv: int, d: int, e: float) -> Answer
 
 def _cache_only(b: int, c: int, hq: int, hkv: int, d: int, e: float) -> Answer:
     return _flops(b, c, hq, d), 2 * b * d * hkv * c * e
+
+
+def _swapped(b: int, c: int, hq: int, hkv: int, d: int, e: float) -> Answer:
+    return _bytes(b, c, hq, hkv, d, e), _flops(b, c, hq, d)
+
+
+def _one_sequence(b: int, c: int, hq: int, hkv: int, d: int, e: float) -> Answer:
+    return _flops(1, c, hq, d), _bytes(1, c, hq, hkv, d, e)
+
+
+def _one_sequence_computes(b: int, c: int, hq: int, hkv: int, d: int, e: float) -> Answer:
+    return _flops(1, c, hq, d), _bytes(b, c, hq, hkv, d, e)
+
+
+def _one_sequence_moves(b: int, c: int, hq: int, hkv: int, d: int, e: float) -> Answer:
+    return _flops(b, c, hq, d), _bytes(1, c, hq, hkv, d, e)
+
+
+def _with_softmax(flops_a_score: int) -> Function:
+    def counted(b: int, c: int, hq: int, hkv: int, d: int, e: float) -> Answer:
+        return _flops(b, c, hq, d) + flops_a_score * b * hq * c, _bytes(b, c, hq, hkv, d, e)
+
+    return counted
 
 
 EXERCISE = Exercise(
@@ -95,5 +118,14 @@ bytes: q, k and v are read once, the output is written once, and nothing else mo
             "It counts context * context scores, as in prefill; a decode step has one query a sequence.", _whole_square
         ),
         Mistake("Only the cache is counted in the bytes; q is read and the output is written as well.", _cache_only),
+        Mistake("The two numbers are swapped: FLOPs come first, then bytes.", _swapped),
+        Mistake("It counts one sequence: the batch is missing in the FLOPs and in the bytes.", _one_sequence),
+        Mistake("The batch is missing in the FLOPs; every sequence brings a query.", _one_sequence_computes),
+        Mistake("The batch is missing in the bytes; every sequence has a cache of its own.", _one_sequence_moves),
+        Mistake(
+            "It counts FLOPs a score beside the two products; the softmax and the scale are not counted here.",
+            _with_softmax(1),
+            also=tuple(_with_softmax(n) for n in range(2, 7)),
+        ),
     ),
 )

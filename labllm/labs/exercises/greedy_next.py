@@ -49,6 +49,27 @@ def _every_row(logits: Tensor, prompt_lens: Tensor) -> Tensor:
     return logits[:, prompt_lens - 1].argmax(dim=-1)
 
 
+def _too_far_clamped(logits: Tensor, prompt_lens: Tensor) -> Tensor:
+    return _one_too_far(logits, prompt_lens.clamp(max=logits.shape[1] - 1))
+
+
+def _too_early_clamped(logits: Tensor, prompt_lens: Tensor) -> Tensor:
+    return _one_too_early(logits, prompt_lens.clamp(min=2))
+
+
+def _over_rows(logits: Tensor, prompt_lens: Tensor) -> Tensor:
+    return logits[torch.arange(len(logits)), prompt_lens - 1].argmax(dim=0)
+
+
+def _all_over_rows(logits: Tensor, prompt_lens: Tensor) -> Tensor:
+    return logits.argmax(dim=0)
+
+
+def _subtracted_twice(logits: Tensor, prompt_lens: Tensor) -> Tensor:
+    prompt_lens -= 1
+    return logits[torch.arange(len(logits)), prompt_lens - 1].argmax(dim=-1)
+
+
 def _case(name: str, width: int, *lengths: int) -> Case:
     return Case(name, lambda g: (_logits(g, len(lengths), width), torch.tensor(lengths, dtype=torch.int64)))
 
@@ -83,7 +104,11 @@ returns      [B] int64: the id of one token for each prompt""",
     mistakes=(
         Mistake("It reads the last column of every row; for a shorter prompt that is padding.", _last_column),
         Mistake("It reads one position too far: the last of n positions has index n - 1.", _one_too_far),
-        Mistake("It reads one position too early: index n - 1 is the last of n positions.", _one_too_early),
+        Mistake(
+            "It reads one position too early: index n - 1 is the last of n positions.",
+            _one_too_early,
+            also=(_too_early_clamped,),
+        ),
         Mistake(
             "It takes the argmax over the positions (dim 1); the vocabulary is the last dimension.", _over_positions
         ),
@@ -92,6 +117,19 @@ returns      [B] int64: the id of one token for each prompt""",
         Mistake("It returns the largest logit; the token id is its index (argmax, not max).", _value_not_index),
         Mistake(
             "It takes all pairs of row and position: a slice beside an index tensor does not pair them up.", _every_row
+        ),
+        Mistake(
+            "It reads one position too far, and a clamp hides that in full rows: the last of n has index n - 1.",
+            _too_far_clamped,
+        ),
+        Mistake(
+            "It takes the argmax over the rows (dim 0); each row needs its own, over the last dimension.",
+            _over_rows,
+            also=(_all_over_rows,),
+        ),
+        Mistake(
+            "It subtracts 1 twice: `prompt_lens -= 1` changes the tensor itself, for later lines and for the caller.",
+            _subtracted_twice,
         ),
     ),
 )

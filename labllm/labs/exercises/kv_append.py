@@ -48,6 +48,14 @@ def _new_tensors(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, start: 
     return torch.cat([k_cache, k], dim=2), torch.cat([v_cache, v], dim=2)
 
 
+def _nothing(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, start: Tensor) -> None:
+    return None
+
+
+def _last_slots(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, start: Tensor) -> None:
+    reference(k_cache, v_cache, k, v, torch.full_like(start, k_cache.shape[2] - k.shape[2]))
+
+
 def _case(name: str, heads: int, slots: int, new: int, *start: int) -> Case:
     return Case(name, lambda g: _draw(g, heads, slots, new, start))
 
@@ -120,5 +128,13 @@ v_cache[b, :, start[b] + t] = v[b, :, t]""",
         Mistake("It writes the first new token only; a step may bring T of them.", _only_one_token),
         Mistake("It writes the keys into both caches; v belongs into v_cache.", _keys_into_both),
         Mistake("It makes new tensors; whoever holds the cache never sees them.", _new_tensors),
+        Mistake(
+            "Nothing was written: assign to slots, as in `k_cache[...] = ...`; `k_cache = ...` only moves the name.",
+            _nothing,
+        ),
+        Mistake(
+            "It writes into the last slots of the cache; new tokens stand right behind the start[b] cached ones.",
+            _last_slots,
+        ),
     ),
 )

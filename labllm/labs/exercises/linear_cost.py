@@ -49,6 +49,10 @@ def _weights_a_token(m: int, k: int, n: int, b: float) -> Answer:
     return 2 * m * k * n, m * (k + k * n + n) * b
 
 
+def _swapped(m: int, k: int, n: int, b: float) -> Answer:
+    return _bytes(m, k, n, b), 2 * m * k * n
+
+
 EXERCISE = Exercise(
     name="linear_cost",
     lab=1,
@@ -82,5 +86,6 @@ bytes: every element of the input, the weight and the output moves once""",
         Mistake("It counts elements, not bytes: multiply by bytes_per_element.", _elements),
         Mistake("It counts bits, not bytes: there are 8 times too many.", _bits),
         Mistake("It reads the weight again for every token; all tokens of a call share one read.", _weights_a_token),
+        Mistake("The two numbers are swapped: FLOPs come first, then bytes.", _swapped),
     ),
 )
