@@ -107,17 +107,24 @@ def spread(wanted: Sequence[float], sizes: Sequence[float], room: float) -> list
     return placed
 
 
-def beside(ax: Axes, labels: Sequence[Label], taken: Sequence[tuple[float, float]] = ()) -> None:
+def beside(
+    ax: Axes,
+    labels: Sequence[Label],
+    taken: Sequence[tuple[float, float]] = (),
+    boxes: Sequence[tuple[Bbox, float]] = (),
+) -> None:
     """Write each label next to its point inside the axes, on the first of SIDES where it hides nothing.
 
-    `taken` are further data points to keep clear. Where no side is free the label goes to the side that hides least.
+    `taken` are further data points to keep clear, `boxes` pixels with what it costs to hide one of them. Where no side
+    is free the label goes to the side that hides least.
     """
     figure = ax.figure
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     box = ax.get_window_extent()
     pixel = figure.dpi * POINT
-    blocked = [(_around(ax, b.x, b.y, 8 * pixel), 4.0) for b in labels]
-    blocked += [(_around(ax, x, y, 2 * pixel), 1.0) for x, y in taken]
+    blocked = [*boxes]
+    blocked += [(around(ax, b.x, b.y, 8 * pixel), 4.0) for b in labels]
+    blocked += [(around(ax, x, y, 2 * pixel), 1.0) for x, y in taken]
     for label in labels:
         best = None
         for dx, dy, ha, va in SIDES:
@@ -138,7 +145,7 @@ def beside(ax: Axes, labels: Sequence[Label], taken: Sequence[tuple[float, float
             )
             note.update_positions(renderer)
             extent = Text.get_window_extent(note, renderer)  # the words alone, without the leader
-            hidden = sum(w * _overlap(extent, other) for other, w in blocked) + 20 * _outside(extent, box)
+            hidden = sum(w * overlap(extent, other) for other, w in blocked) + 20 * outside(extent, box)
             if best is None or hidden < best[0] - 1e-9:
                 if best is not None:
                     best[1].remove()
@@ -151,15 +158,18 @@ def beside(ax: Axes, labels: Sequence[Label], taken: Sequence[tuple[float, float
             blocked.append((best[2], 4.0))
 
 
-def _around(ax: Axes, x: float, y: float, radius: float) -> Bbox:
+def around(ax: Axes, x: float, y: float, radius: float) -> Bbox:
+    """The pixels within `radius` of a data point."""
     px, py = ax.transData.transform((x, y))
     return Bbox.from_extents(px - radius, py - radius, px + radius, py + radius)
 
 
-def _overlap(a: Bbox, b: Bbox) -> float:
+def overlap(a: Bbox, b: Bbox) -> float:
+    """The area that two boxes share."""
     common = Bbox.intersection(a, b)
     return common.width * common.height if common is not None else 0.0
 
 
-def _outside(a: Bbox, box: Bbox) -> float:
-    return a.width * a.height - _overlap(a, box)
+def outside(a: Bbox, box: Bbox) -> float:
+    """The area of `a` that is not in `box`."""
+    return a.width * a.height - overlap(a, box)

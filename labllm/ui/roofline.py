@@ -17,7 +17,8 @@ from matplotlib.figure import Figure
 
 from labllm.bench import Ladder, Record, Roof
 from labllm.roofline import attainable_rate, ridge
-from labllm.ui.labels import Label, beside, right_of
+from labllm.ui.crowds import name_marks
+from labllm.ui.labels import Label, right_of
 from labllm.ui.series import HERE, here_name, reaches, say, short_name
 from labllm.ui.style import FONT, INK, MUTED, PAPER, count, engineering, look, name_axes, page, times, value_axis
 
@@ -54,7 +55,7 @@ def chart(
     ]
     name_axes(ax, "arithmetic intensity: FLOPs for each byte moved", f"achieved rate, {dtype}")
     path = [(r.moved.flops / r.moved.bytes, _rate(r)) for r in points]
-    beside(
+    name_marks(
         ax,
         _points(ax, ladder, points, here),
         path + [(x, y) for x, y in clear if low <= x <= high and bottom <= y <= top],

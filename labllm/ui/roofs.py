@@ -18,9 +18,10 @@ from matplotlib.figure import Figure
 
 from labllm.bench import Roof
 from labllm.roofline import attainable_rate, ridge
-from labllm.ui.labels import Label, beside, margin, right_of
+from labllm.ui.crowds import name_marks
+from labllm.ui.labels import Label, margin, right_of
 from labllm.ui.series import here_name, short_name
-from labllm.ui.style import COLORS, FONT, INK, MARKERS, MUTED, PAPER, engineering, name_axes, page, value_axis
+from labllm.ui.style import COLORS, FONT, INK, MARKERS, PAPER, engineering, name_axes, page, value_axis
 
 DASHES = {"measured": "-", "recorded": "-", "datasheet": "--"}
 SAMPLES = 48
@@ -53,7 +54,7 @@ def chart(
     ridges = [ridge(r.flops[dtype], r.bandwidth) for r in roofs]
     low = min([m.intensity for m in marks] + ridges) / (4 if marks else 100)
     high = max([m.intensity for m in marks] + ridges) * 5
-    names = [Label(0, 0, _name(roof)) for roof in roofs]
+    names = [Label(0, 0, _sign(roof, dtype)) for roof in roofs]
     families = list(dict.fromkeys(m.family for m in marks))
     right = margin(page("")[0], names)
     fig, ax = page(title, subtitle, caption, height=3.7, left=1.2, right=right, strip=0.25 if any(families) else 0.1)
@@ -66,8 +67,8 @@ def chart(
     lines = [_roof(ax, roof, dtype, low, high, number) for number, roof in enumerate(roofs)]
     _marks(ax, marks, families)
     clear = [point for _, line in lines for point in line]
-    labels = [Label(m.intensity, m.rate, m.name, MUTED) for m in marks if m.name]
-    beside(ax, labels, [*clear, *((m.intensity, m.rate) for m in marks)])
+    labels = [Label(m.intensity, m.rate, m.name, _color(m, families)) for m in marks if m.name]
+    name_marks(ax, labels, [*clear, *((m.intensity, m.rate) for m in marks)])
     right_of(ax, [label for label, _ in lines])
     name_axes(ax, "arithmetic intensity: FLOPs for each byte moved", f"rate, {dtype}")
     if any(families):
@@ -89,7 +90,8 @@ def conclusion(roofs: Sequence[Roof], marks: Sequence[Mark] = (), dtype: str = "
     roofs = _fit(roofs, dtype)
     if not marks:
         ridges = [f"{engineering(ridge(r.flops[dtype], r.bandwidth), 'FLOP/B')} on {_name(r)}" for r in roofs]
-        return f"With fewer FLOPs a byte than at the ridge, memory is the limit. The ridge lies at {_listed(ridges)}."
+        where = f"The ridge in {dtype} lies at {_listed(ridges)}."
+        return f"With fewer FLOPs a byte than at the ridge, memory is the limit. {where}"
     edge = ridge(roofs[0].flops[dtype], roofs[0].bandwidth)
     sides = {
         "memory": [m for m in marks if m.intensity < edge],
@@ -101,7 +103,7 @@ def conclusion(roofs: Sequence[Roof], marks: Sequence[Mark] = (), dtype: str = "
         named = [_side(family, [m.name for m in side if m.family == family], marks) for family in families]
         if named:
             parts.append(f"{limit} is the limit of {_listed(named)}")
-    return f"With the ridge of {_name(roofs[0])} at {engineering(edge, 'FLOP/B')}, {'; '.join(parts)}."
+    return f"With the {dtype} ridge of {_name(roofs[0])} at {engineering(edge, 'FLOP/B')}, {'; '.join(parts)}."
 
 
 def _side(family: str, names: Sequence[str], marks: Sequence[Mark]) -> str:
@@ -125,6 +127,15 @@ def _name(roof: Roof) -> str:
     return f"{'this machine' if roof.name == here_name() else short_name(roof.name)} ({roof.source})"
 
 
+def _sign(roof: Roof, dtype: str) -> str:
+    """A roof's name, and where its ridge lies in that dtype."""
+    return f"{_name(roof)}\nridge {engineering(ridge(roof.flops[dtype], roof.bandwidth), 'FLOP/B')}, {dtype}"
+
+
+def _color(mark: Mark, families: Sequence[str]) -> str:
+    return COLORS[families.index(mark.family) % len(COLORS)]
+
+
 def _roof(
     ax: Axes, roof: Roof, dtype: str, low: float, high: float, number: int
 ) -> tuple[Label, list[tuple[float, float]]]:
@@ -135,7 +146,7 @@ def _roof(
     color = INK if number == 0 else COLORS[number % len(COLORS)]
     ax.plot(*zip(*line, strict=True), linestyle=DASHES.get(roof.source, "-"), color=color, linewidth=1.6)
     ax.plot([edge], [peak], marker="|", markersize=11, color=color)
-    return Label(*line[-1], _name(roof), color), line
+    return Label(*line[-1], _sign(roof, dtype), color), line
 
 
 def _marks(ax: Axes, marks: Sequence[Mark], families: Sequence[str]) -> None:
@@ -147,7 +158,7 @@ def _marks(ax: Axes, marks: Sequence[Mark], families: Sequence[str]) -> None:
             linestyle="",
             marker=MARKERS[number % len(MARKERS)],
             markersize=8,
-            color=COLORS[number % len(COLORS)],
+            color=_color(mine[0], families),
             markeredgecolor=PAPER,
             zorder=3,
             label=family,

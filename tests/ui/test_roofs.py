@@ -25,6 +25,11 @@ def test_every_roof_and_mark_is_named() -> None:
     assert "H200 (datasheet)" in said and "T4 (datasheet)" in said and said.count("qkv") == 2 and "down" in said
 
 
+def test_a_roof_says_where_its_ridge_lies_and_for_which_numbers() -> None:
+    assert "H200 (datasheet)\nridge 206 FLOP/B, float16" in texts(roofs.chart([BIG, SMALL]))
+    assert "the float16 ridge of H200" in roofs.conclusion([BIG], MARKS)
+
+
 def test_families_are_told_apart_by_marker() -> None:
     (ax,) = roofs.chart([BIG], MARKS).axes
     drawn = {line.get_label(): (line.get_marker(), len(line.get_xdata())) for line in ax.lines}
