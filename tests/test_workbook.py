@@ -3,9 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from labllm.cli import app
 from labllm.workbook import reset, start
 
 
@@ -63,14 +61,6 @@ def test_an_unchanged_copy_of_unknown_origin_is_kept_unless_it_is_the_lab_itself
     (house / "notebooks" / "02_kv_cache.ipynb").write_text("newer")
     kept = reset("02", house)[1]
     assert kept is not None and kept.read_text() == "original 02_kv_cache"
-
-
-def test_the_command_says_what_is_kept(house: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("labllm.workbook.checkout", lambda: house)
-    fresh = CliRunner().invoke(app, ["reset", "02"]).stdout
-    assert "is fresh. Your progress stays as it is (labllm progress)." in fresh
-    (house / "work" / "02_kv_cache.ipynb").write_text("my answer")
-    assert "Your copy is kept as 02_kv_cache.kept-1.ipynb." in CliRunner().invoke(app, ["reset", "02"]).stdout
 
 
 def test_reset_works_before_the_first_start(house: Path):

@@ -93,8 +93,11 @@ def test_reset_reports_what_it_did_and_what_it_cannot(monkeypatch, tmp_path):
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "notebooks" / "02_kv_cache.ipynb").write_text("{}")
     monkeypatch.setattr("labllm.workbook.checkout", lambda: tmp_path)
-    first, again = (CliRunner().invoke(app, ["reset", "2"]) for _ in range(2))
-    assert (first.exit_code, again.exit_code) == (0, 0)
-    assert "is fresh" in first.output and "Your copy is kept as 02_kv_cache.kept-1.ipynb" in again.output
+    for _ in range(2):
+        told = CliRunner().invoke(app, ["reset", "2"])
+        assert told.exit_code == 0
+        assert "is fresh. Your progress stays as it is (labllm progress)." in told.output
+    (tmp_path / "work" / "02_kv_cache.ipynb").write_text("my answer")
+    assert "Your copy is kept as 02_kv_cache.kept-1.ipynb." in CliRunner().invoke(app, ["reset", "2"]).output
     missing = CliRunner().invoke(app, ["reset", "77"])
     assert missing.exit_code == 2 and "no lab 77" in missing.output
