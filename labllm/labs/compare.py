@@ -23,7 +23,10 @@ MISSING_RETURN = "the function returned None: is a `return` missing?"
 
 @dataclass(frozen=True)
 class Difference:
-    """`what` is one sentence; `index`, `got` and `expected` belong to the first element that differs, if one does."""
+    """`what` is one sentence; `index`, `got` and `expected` belong to the first element that differs, if one does.
+
+    The sentence about a plain value says where it stands, so its `index` is empty.
+    """
 
     what: str
     index: str = ""
@@ -51,7 +54,7 @@ def difference(got: Any, expected: Any, where: str = "", parts: tuple[str, ...] 
     else:
         same = type(got) is type(expected) and got == expected
     words = f"got and expected {where} differ" if where else "the value differs"
-    return None if same else Difference(words, where, *show_both(got, expected))
+    return None if same else Difference(words, "", *show_both(got, expected))
 
 
 def kind(value: Any) -> str:
