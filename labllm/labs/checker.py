@@ -14,7 +14,7 @@ from labllm.labs import passed, progress
 from labllm.labs.attempt import is_stub, is_stub_error, own_line
 from labllm.labs.exercise import Exercise, Function
 from labllm.labs.limit import Ending, run_limited
-from labllm.labs.registry import get
+from labllm.labs.registry import get, solution_function
 from labllm.labs.result import Result, State
 from labllm.labs.speed import medians
 from labllm.labs.trial import Outcome, alike, argument_names, attempt, judge, same
@@ -117,4 +117,8 @@ def _passed(exercise: Exercise, fn: Function, outcomes: list[Outcome], device: s
     times = medians(exercise, (fn, exercise.reference), device, limit) if exercise.timed else None
     if times is None:
         return result
-    return dataclasses.replace(result, seconds=times[0], library_seconds=times[1], library=exercise.library)
+    shown_by = f'solution("{exercise.name}")' if exercise.faster and solution_function(exercise.name) else ""
+    seconds, library_seconds = times
+    return dataclasses.replace(
+        result, seconds=seconds, library=exercise.library, library_seconds=library_seconds, shown_by=shown_by
+    )

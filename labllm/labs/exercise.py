@@ -45,6 +45,7 @@ class Exercise:
     `parts` names the values of an answer that is a tuple, in the words of the stub.
     With `in_place`, the answer is what the function leaves in the arguments at these positions, not what it returns.
     `needs` names a capability as `labllm.hardware.can` knows it; `timed` says that the speed is worth a look.
+    `faster` is a quicker way that nobody is asked for; the card of the solution shows it, and `library` names it.
     `as_rung` turns the learner's function into a rung for the lab's ladder. `launch(fn, *args)` runs a function that
     cannot be called as it stands, the body of a kernel; without it `fn(*args)` is called.
     """
@@ -64,6 +65,7 @@ class Exercise:
     parts: tuple[str, ...] = ()
     in_place: tuple[int, ...] = ()
     needs: str = ""
+    faster: Function | None = None
     as_rung: Callable[[Function], Rung] | None = None
     launch: Function | None = None
 

@@ -23,7 +23,10 @@ _TONES = {State.PASSED: "good", State.WRONG: "bad", State.ERROR: "bad", State.CA
 
 @dataclass(frozen=True)
 class Result:
-    """`message` says what happened; fields that do not apply are empty. Times are medians in seconds."""
+    """`message` says what happened; fields that do not apply are empty. Times are medians in seconds.
+
+    `shown_by` is the call that shows what `library` names, where no documentation does.
+    """
 
     exercise: str
     state: State
@@ -37,6 +40,7 @@ class Result:
     seconds: float | None = None
     library: str = ""
     library_seconds: float | None = None
+    shown_by: str = ""
     notes: tuple[str, ...] = ()
 
     @property
@@ -56,8 +60,10 @@ class Result:
         if self.seconds is None or self.library_seconds is None:
             return ""
         ratio = self.library_seconds / self.seconds
-        pace = f"{ratio:.1f} times as fast as" if ratio >= 1 else f"{1 / ratio:.1f} times as slow as"
-        return f"{duration(self.seconds)}, {pace} {self.library} ({duration(self.library_seconds)})"
+        factor, word = (ratio, "fast") if ratio >= 1 else (1 / ratio, "slow")
+        pace = "as fast as" if factor < 1.05 else f"{factor:.1f} times as {word} as"
+        shown = f"; {self.shown_by} shows it" if self.shown_by else ""
+        return f"{duration(self.seconds)}, {pace} {self.library} ({duration(self.library_seconds)}){shown}"
 
     def __str__(self) -> str:
         return str(self.card)

@@ -277,7 +277,7 @@ def test_learners_may_work_in_place_on_what_they_make_without_gradients():
 def test_the_speed_stands_beside_the_library_s():
     result = check("kv_append", solution_function("kv_append"))
     assert result.seconds > 0 and result.library_seconds > 0
-    assert "an indexed write" in str(result)
+    assert "an indexed write" in str(result) and str(result).endswith('solution("kv_append") shows it')
 
 
 def test_a_function_that_breaks_when_it_is_timed_has_passed_without_a_speed():

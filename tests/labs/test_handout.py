@@ -20,7 +20,8 @@ for exercise in exercises():
     for _ in exercise.hints:
         last = str(hint(exercise.name))
     assert "That is the last hint." in last and "solution" not in last.rpartition("That is")[2], last
-    assert check(exercise.name, exercise.reference).passed
+    result = check(exercise.name, exercise.reference)
+    assert result.passed and "solution" not in str(result), result
     for mistake in exercise.mistakes:
         assert check(exercise.name, mistake.fn).cause == mistake.cause
 print("hand-out ok")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import pytest
+import torch
 
 from labllm.attention.ladder import DECODE, PREFILL
 from labllm.bench import measure
@@ -32,6 +35,16 @@ def test_the_solution_is_shown_as_source_and_noted():
     card = solution("causal_mask")
     assert "def causal_mask(num_queries: int, num_keys: int)" in str(card) and "<pre" in card._repr_html_()
     assert progress.entry(get("causal_mask"))[0].solution_opened
+
+
+def test_a_faster_way_stands_below_the_solution_and_passes_too():
+    text = str(solution("kv_append"))
+    plain, quick = text.split("# faster, and not asked for: an indexed write")
+    for code in (plain.partition("\n")[2], quick):
+        scope = {"torch": torch}
+        exec(textwrap.dedent(code), scope)
+        assert check("kv_append", scope["kv_append"]).passed
+    assert "faster" not in str(solution("kv_bytes"))
 
 
 @pytest.mark.parametrize("ask", [hint, solution, yours])

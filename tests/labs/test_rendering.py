@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from labllm.labs.card import Card
 from labllm.labs.result import Result, State, duration
 
@@ -30,6 +32,15 @@ def test_empty_fields_are_left_out_and_speed_is_a_ratio_in_words():
     result = Result("x", State.PASSED, "fine.", seconds=2e-6, library="torch.tril", library_seconds=8e-3)
     assert str(result).splitlines()[2] == "  speed: 2 us, 4000.0 times as fast as torch.tril (8 ms)"
     assert "expected" not in str(result)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pace"),
+    [(1.0, "as fast as"), (1.04, "as fast as"), (0.97, "as fast as"), (2.0, "2.0 times as slow as")],
+)
+def test_equal_speeds_need_no_factor(seconds, pace):
+    result = Result("x", State.PASSED, "fine.", seconds=seconds, library="torch.tril", library_seconds=1.0)
+    assert str(result).endswith(f"s, {pace} torch.tril (1 s)")
 
 
 def test_durations_have_units_that_read_well():

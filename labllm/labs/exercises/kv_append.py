@@ -16,7 +16,9 @@ from labllm.bench import Rung
 from labllm.labs.exercise import Case, Exercise, Function, Mistake
 
 
-def reference(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, start: Tensor) -> None:
+def reference(
+    k_cache: torch.Tensor, v_cache: torch.Tensor, k: torch.Tensor, v: torch.Tensor, start: torch.Tensor
+) -> None:
     """Writes k, v [B, Hkv, T, D] into k_cache, v_cache [B, Hkv, S, D] at positions start [B] to start + T."""
     rows = torch.arange(k.shape[0], device=k.device)[:, None]
     slots = start[:, None] + torch.arange(k.shape[2], device=k.device)  # [B, T]
@@ -102,6 +104,7 @@ v_cache[b, :, start[b] + t] = v[b, :, t]""",
     reference=reference,
     library="an indexed write",
     timed=True,
+    faster=reference,
     in_place=(0, 1),
     as_rung=as_rung,
     cases=(
