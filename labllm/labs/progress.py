@@ -63,7 +63,7 @@ def record_check(exercise: Exercise, state: State) -> tuple[str, ...]:
     old, trouble = entry(exercise)
     attempted = state not in (State.NOT_ATTEMPTED, State.CANNOT_RUN)
     kept = old.state if old.state == State.PASSED.value or (old.attempts and not attempted) else state.value
-    changed = attempted or kept != old.state
+    changed = attempted or kept != old.state or bool(trouble)
     failed = _save(exercise, old, state=kept, attempts=old.attempts + attempted) if changed else ""
     return tuple(t for t in (trouble, failed) if t)
 
