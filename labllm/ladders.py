@@ -17,6 +17,7 @@ LADDERS = {
     "add-rms-norm": "labllm.fusion.norm_ladders:ADD_RMS_NORM",
     "add-layer-norm-gelu": "labllm.fusion.norm_ladders:ADD_LAYER_NORM_GELU",
     "swiglu": "labllm.fusion.gated_ladder:GATED",
+    "rope-kv-write": "labllm.fusion.rope_ladder:ROPE_KV_WRITE",
     "layer-parts": "labllm.models.parts:PARTS",
     "generation": "labllm.models.ladder:GENERATION",
     "conversation-turn": "labllm.models.turns:TURNS",

@@ -1,10 +1,12 @@
 """Fusion: work that would be several launches, with its intermediate results in memory, done in one.
 
 Rungs written in plain torch are in `eager.py`; the functions here check what they are given (`check.py`), choose tiles
-from what the device reports (`tiles.py`) and launch a Triton kernel: kernels/add_norm.py and gated.py.
+from what the device reports (`tiles.py`) and launch a Triton kernel: kernels/add_norm.py, gated.py and
+rope_kv_write.py.
 """
 
 from labllm.fusion.add_norm import add_layer_norm_gelu, add_rms_norm, fused_add_rms_norm
 from labllm.fusion.gated import geglu, swiglu
+from labllm.fusion.rope import rope_kv_write
 
-__all__ = ["add_layer_norm_gelu", "add_rms_norm", "fused_add_rms_norm", "geglu", "swiglu"]
+__all__ = ["add_layer_norm_gelu", "add_rms_norm", "fused_add_rms_norm", "geglu", "rope_kv_write", "swiglu"]

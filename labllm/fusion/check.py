@@ -30,7 +30,15 @@ def check_gate_up(gate_up: Tensor) -> None:
 
 
 def check_kernel(**tensors: Tensor) -> None:
-    """Refuse dtypes, devices and strides that the kernels do not take: ValueError."""
+    """Refuse strides, dtypes and devices that the kernels do not take: ValueError."""
+    for name, tensor in tensors.items():
+        if not tensor.is_contiguous():
+            raise ValueError(f"{name} must be contiguous, got strides {tensor.stride()}: call .contiguous() first")
+    check_dtype(**tensors)
+
+
+def check_dtype(**tensors: Tensor) -> None:
+    """Refuse dtypes and devices that the kernels do not take, or that differ: ValueError."""
     first, *_ = tensors.values()
     if first.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise ValueError(f"the fused kernels take float32, float16 and bfloat16, got {first.dtype}")
@@ -40,8 +48,6 @@ def check_kernel(**tensors: Tensor) -> None:
                 f"all tensors must share dtype and device, got {first.dtype} on {first.device} and "
                 f"{name} {tensor.dtype} on {tensor.device}"
             )
-        if not tensor.is_contiguous():
-            raise ValueError(f"{name} must be contiguous, got strides {tensor.stride()}: call .contiguous() first")
     if not (answer := can("triton", first.device.type)):
         raise ValueError(f"a fused kernel cannot run on {first.device}: {answer.reason}")
     if first.dtype == torch.bfloat16 and triton_mode(first.device.type) == "interpreted":

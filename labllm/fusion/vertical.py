@@ -83,6 +83,9 @@ def sizes(make: Callable[[int, int, str], Any]) -> dict[str, tuple[Any, ...]]:
     curve = (*((r, 4096) for r in ROWS), *((16384, h) for h in HIDDEN if h != 4096), (1, 8192), (64, 14336))
     return {
         "fast": (make(16, 256, "float32"), make(4, 768, "float32")),
-        "small": (*(make(r, 1024, "float32") for r in ROWS[:6]), *(make(64, h, "float32") for h in HIDDEN if h != 1024)),
+        "small": (
+            *(make(r, 1024, "float32") for r in ROWS[:6]),
+            *(make(64, h, "float32") for h in HIDDEN if h != 1024),
+        ),
         "full": (*(make(r, h, "bfloat16") for r, h in curve), make(16384, 4096, "float16")),
     }

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into
     from kernels import hopper as hopper
     from kernels import inner_loop as inner_loop
     from kernels import paged_decode as paged_decode
+    from kernels import rope_kv_write as rope_kv_write
     from kernels import split_decode as split_decode
     from kernels import split_decode_once as split_decode_once
     from kernels import stream as stream

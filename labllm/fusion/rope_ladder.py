@@ -1,0 +1,162 @@
+"""The ladder of RoPE and KV-cache write: many launches, what a compiler makes of them, and one.
+
+q, k and v are slices of one packed tensor, as the QKV GEMM leaves them. The pages lie in random order, filled one
+after the other as a prefill fills them; the answer is the turned queries and what the T slots then hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from labllm.bench import Ladder, Rung, axis
+from labllm.fusion.rope import eager_rope_kv_write, rope_kv_write
+from labllm.fusion.vertical import DTYPES, ROWS, compiled_rung, draw
+from labllm.roofline import DTYPE_BYTES, Cost
+
+PICO, LLAMA_8B = (4, 2, 64), (32, 8, 128)
+THETA = 10000.0
+
+
+@dataclass(frozen=True)
+class KvWrite:
+    """`tokens` new tokens of one sequence, written to pages of `block_size` tokens."""
+
+    tokens: int = axis(4096, *ROWS, unit="tokens", label="new tokens")
+    block_size: int = axis(16, 8, 16, 32, 64, 128, 256, unit="tokens", label="block size")
+    q_heads: int = axis(32, 4, 8, 16, 32, 64, label="query heads")
+    kv_heads: int = axis(8, 1, 2, 4, 8, 16, 32, label="KV heads")
+    head_dim: int = axis(128, 64, 80, 96, 128, 256, label="head dim")
+    dtype: str = axis("float16", *DTYPES)
+
+
+class KvInputs(NamedTuple):
+    """What `rope_kv_write` is given; the slots are the first T of the cache, each once."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    k_cache: Tensor
+    v_cache: Tensor
+    positions: Tensor
+    cos_sin: Tensor
+    slot_mapping: Tensor
+
+
+def _inputs(w: KvWrite, device: str, seed: int) -> KvInputs:
+    drawn = draw(w, device, seed)
+    heads = w.q_heads, w.kv_heads, w.kv_heads
+    q, k, v = drawn(w.tokens, sum(heads), w.head_dim).split(heads, dim=1)
+    blocks = -(-w.tokens // w.block_size)
+    shape = blocks, w.block_size, w.kv_heads, w.head_dim
+    k_cache, v_cache = (torch.full(shape, float("nan"), dtype=q.dtype, device=device) for _ in "kv")
+    positions = torch.arange(w.tokens, device=device)
+    frequencies = THETA ** (-torch.arange(0, w.head_dim, 2, device=device) / w.head_dim)
+    angles = torch.outer(positions.float(), frequencies)
+    cos_sin = torch.cat((angles.cos(), angles.sin()), dim=-1)
+    return KvInputs(q, k, v, k_cache, v_cache, positions, cos_sin, _slots(w, device, seed))
+
+
+def _slots(w: KvWrite, device: str, seed: int) -> Tensor:
+    """The first T slots of the cache: whole blocks in random order, then the one that is not full."""
+    full, rest = divmod(w.tokens, w.block_size)
+    order = torch.randperm(full, generator=torch.Generator().manual_seed(seed))
+    slots = (order[:, None] * w.block_size + torch.arange(w.block_size)).flatten()
+    return torch.cat((slots, full * w.block_size + torch.arange(rest))).to(device)
+
+
+def _written(inputs: KvInputs, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Turned queries by token, then keys and values by slot, one row each."""
+    k, v = (cache.flatten(0, 1)[: len(q)].flatten(1) for cache in (inputs.k_cache, inputs.v_cache))
+    return q.flatten(1), k, v
+
+
+def _reference(inputs: KvInputs, rows: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    rows = torch.arange(len(inputs.q), device=inputs.q.device) if rows is None else rows
+    tokens = inputs.slot_mapping.argsort()[rows]
+
+    def turned(x: Tensor, which: Tensor) -> Tensor:
+        half = x.shape[2] // 2
+        angles = inputs.cos_sin[inputs.positions[which]].double()
+        pairs = torch.complex(x[which, :, :half].double(), x[which, :, half:].double())
+        pairs = pairs * torch.complex(angles[:, :half], angles[:, half:]).unsqueeze(1)
+        return torch.cat((pairs.real, pairs.imag), dim=-1).flatten(1)
+
+    return turned(inputs.q, rows), turned(inputs.k, tokens), inputs.v[tokens].double().flatten(1)
+
+
+def _elements(w: KvWrite) -> int:
+    return w.tokens * (w.q_heads + 2 * w.kv_heads) * w.head_dim
+
+
+def _cost(w: KvWrite) -> Cost:
+    """q, k and v read and written once; angles of 4 bytes an element of a head; a position and a slot of 8 bytes."""
+    turned = w.tokens * (w.q_heads + w.kv_heads) * w.head_dim
+    moved = 2 * _elements(w) * DTYPE_BYTES[w.dtype] + w.tokens * (4 * w.head_dim + 16)
+    return Cost(3.0 * turned, moved)
+
+
+def _eager_cost(w: KvWrite) -> Cost:
+    """Of q and k: four products 4, a difference and a sum 3, the concatenation 2; k and v scattered, 2 each."""
+    turned = w.tokens * (w.q_heads + w.kv_heads) * w.head_dim
+    scattered = 2 * w.tokens * w.kv_heads * w.head_dim
+    angles = w.tokens * (4 * w.head_dim + 16)
+    return Cost(3.0 * turned, (9 * turned + 2 * scattered) * DTYPE_BYTES[w.dtype] + angles)
+
+
+def _eager(inputs: KvInputs) -> tuple[Tensor, Tensor, Tensor]:
+    return _written(inputs, eager_rope_kv_write(*inputs))
+
+
+def _fused(inputs: KvInputs) -> tuple[Tensor, Tensor, Tensor]:
+    return _written(inputs, rope_kv_write(*inputs))
+
+
+def _eager_of(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return _eager(KvInputs(*inputs))
+
+
+def _q_bytes(w: KvWrite) -> float:
+    return w.tokens * w.q_heads * w.head_dim * DTYPE_BYTES[w.dtype]
+
+
+ROPE_KV_WRITE = Ladder(
+    name="rope-kv-write",
+    title="RoPE and the write into a paged cache",
+    workload=KvWrite,
+    inputs=_inputs,
+    input_bytes=lambda w: 2 * _elements(w) * DTYPE_BYTES[w.dtype],
+    cost=_cost,
+    reference=_reference,
+    rungs=(
+        Rung(
+            "eager",
+            _eager,
+            about="products, sums, concatenation and scatter: a launch and a pass over memory each",
+            moved=_eager_cost,
+            memory=lambda w: 4 * _q_bytes(w),
+        ),
+        compiled_rung(_eager_of, memory=_q_bytes),
+        Rung(
+            "triton",
+            _fused,
+            about="one launch: a turned key is stored in its page at once",
+            needs=("triton",),
+            memory=_q_bytes,
+            sources=("labllm.kernels.rope_kv_write",),
+        ),
+    ),
+    sizes={
+        "fast": tuple(KvWrite(t, 16, *PICO, "float32") for t in (1, 64)),
+        "small": tuple(KvWrite(t, 16, *PICO, "float32") for t in ROWS[:6]),
+        "full": (
+            *(KvWrite(t, 16, *LLAMA_8B, "bfloat16") for t in ROWS),
+            *(KvWrite(16384, b, *LLAMA_8B, "bfloat16") for b in (8, 64, 256)),
+            KvWrite(16384, 16, 32, 32, 128, "bfloat16"),
+            KvWrite(4096, 16, 64, 8, 128, "bfloat16"),
+        ),
+    },
+)
