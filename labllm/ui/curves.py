@@ -14,7 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from labllm.bench import Ladder, Record
+from labllm.ui.crowds import name_marks
 from labllm.ui.labels import Label, margin, right_of
+from labllm.ui.limits import along, limits
 from labllm.ui.phrase import amount, short
 from labllm.ui.series import Series, elsewhere, reaches, say
 from labllm.ui.sheet import Limit, Point, Sheet
@@ -60,21 +62,22 @@ def chart(
     """
     sheet = Sheet.of(ladder, records, x, y, wanted, baseline, here, rungs)
     texts = (sheet.ladder.title, sheet.subtitle, sheet.caption)
-    names = _names(sheet)
+    names, alone = _names(sheet)
+    roofs = [Label(0, 0, sheet.limit_name(limit)) for limit in sheet.limits]
     rows = [Label(0, 0, f"{sheet.name(s)}: {word}", s.look.color) for s, word, _ in sheet.gaps]
     if not sheet.places:
         return blank(sheet.ladder.title, EMPTY, sheet.subtitle)
     strip = ROW * sum(len(row.lines) for row in rows) + (4 * POINT if rows else 0)
-    fig, ax = page(*texts, strip=strip, left=1.15, right=max(0.3, margin(ruler(), [*names, *rows])))
+    fig, ax = page(*texts, strip=strip, left=1.15, right=max(0.3, margin(ruler(), [*names, *roofs, *rows])))
     _scales(ax, sheet)
-    for limit in sheet.limits:
-        ax.plot(*zip(*sorted(limit.at.items()), strict=True), linestyle=":", color=MUTED, linewidth=1.4)
+    outer, inner = limits(ax, sheet)
     if sheet.y.name == "speedup":
         ax.axhline(1, color=MUTED, linewidth=1)
     for s, points in sheet.lines:
         _line(ax, s, points, sheet.x.numeric)
     name_axes(ax, sheet.x.title, sheet.y.title + (f" (1x = {sheet.base})" if sheet.y.name == "speedup" else ""))
-    right_of(ax, names)
+    right_of(ax, [*names, *outer])
+    name_marks(ax, [*alone, *inner], [spot for line in ax.lines for spot in along(ax, line)])
     _strip(ax, sheet, rows)
     return fig
 
@@ -144,15 +147,14 @@ def _of(sheet: Sheet, value: Any) -> str:
     return amount(sheet.x.label, sheet.x.unit, value)
 
 
-def _names(sheet: Sheet) -> list[Label]:
-    names = [
-        Label(points[-1].place, points[-1].y, " · ".join([sheet.name(s), *s.remarks]), s.look.color)
-        for s, points in sheet.lines
-    ]
-    for limit in sheet.limits:
-        of = f" · {limit.machine}" if sheet.many else ""
-        names.append(Label(max(limit.at), limit.at[max(limit.at)], f"limit{of} ({limit.source})"))
-    return names
+def _names(sheet: Sheet) -> tuple[list[Label], list[Label]]:
+    """Names for the right margin, and those that stand by a single mark far from it."""
+    names, alone, last = [], [], max(sheet.places.values(), default=0.0)
+    for s, points in sheet.lines:
+        end = points[-1]
+        name = Label(end.place, end.y, " · ".join([sheet.name(s), *s.remarks]), s.look.color)
+        (alone if len(points) == 1 and end.place < last else names).append(name)
+    return names, alone
 
 
 def _scales(ax: Axes, sheet: Sheet) -> None:
@@ -161,6 +163,10 @@ def _scales(ax: Axes, sheet: Sheet) -> None:
     else:
         ax.set_xlim(-0.5, len(sheet.places) - 0.5)
         ax.set_xticks(range(len(sheet.places)), [str(v) for v in sheet.places])
+    if len(sheet.places) == 1:  # the marks stand near the names
+        left, right = ax.get_xlim()
+        (place,) = sheet.places.values()
+        ax.set_xlim(left, place + 0.12 * (right - place))
     values = [v for _, points in sheet.lines for p in points for v in (p.y, p.low, p.high)]
     if not values:
         ax.set_yticks([])

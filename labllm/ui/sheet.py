@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 from labllm.bench import Ladder, Record
 from labllm.bench.workload import Axis
 from labllm.ui.quantity import Quantity, quantity
-from labllm.ui.series import Series, field, missing_word, provenance, say, series, setting
+from labllm.ui.series import Series, elsewhere, field, missing_word, provenance, say, series, setting
+
+FEW = 2  # fields that a label still names one by one
 
 
 class Point(NamedTuple):
@@ -125,8 +127,24 @@ class Sheet:
         return [Limit(m, source, at) for (m, source), at in found.items() if source == "measured" or m not in measured]
 
     def name(self, s: Series) -> str:
-        """The rung's name, with the machine's where there are several."""
-        return f"{s.rung} · {s.machine}" if self.many else s.rung
+        """The rung's name, with the machine's where there are several, and what is set otherwise than asked for."""
+        other = self._otherwise(s)
+        return f"{s.rung} · {s.machine}{other}" if self.many or other else s.rung
+
+    def limit_name(self, limit: Limit) -> str:
+        """'limit (measured)', with the machine's name where there are several."""
+        return f"limit{f' · {limit.machine}' if self.many else ''} ({limit.source})"
+
+    def _otherwise(self, s: Series) -> str:
+        """', bfloat16': the fields in which a machine's records differ from what was asked for, in few words."""
+        asked = self.wanted
+        if asked is None:
+            asked = setting((*self.found[0].done, *self.found[0].missing)[0], self.x.name)
+        differs = elsewhere([s], self.x.name, asked)
+        if len(differs) > FEW:
+            words = {name: value for name, value in differs.items() if isinstance(value, str)}
+            return f", {', '.join(filter(None, [say(words, self.ladder), 'other sizes']))}"
+        return f", {say(differs, self.ladder)}" if differs else ""
 
     @property
     def subtitle(self) -> str:

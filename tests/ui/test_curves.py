@@ -157,3 +157,32 @@ def test_the_sentence_of_one_rung_and_of_none(toy, records) -> None:
 
 def test_two_drawings_are_the_same_bytes(toy, records) -> None:
     assert style.png(draw(toy, records)) == style.png(draw(toy, records))
+
+
+def test_a_single_mark_far_from_the_margin_is_named_beside_it(toy, records, record) -> None:
+    away = [record("sum", size, 1e-7, host=AWAY) for size in (16, 256)]
+    fig = draw(toy, [records[0], *away])
+    (note,) = [t for t in fig.axes[0].texts if t.get_text() == "loop · here"]
+    assert note.xy == (16, 1e-6)
+    assert max(map(abs, note.get_position())) < 30, "in points from the mark"
+
+
+def test_what_is_set_otherwise_is_said_in_the_label(toy, records, record) -> None:
+    away = [record("sum", size, 1e-7, host=AWAY, dtype="float16", of_ceiling=0.9) for size in (16, 64)]
+    assert "sum · H200, float16" in words(draw(toy, [*records, *away]))
+    wanted = {"rows": 2, "dtype": "float32"}
+    assert "sum · H200, float16" in words(draw(toy, away, wanted=wanted))
+
+
+def test_a_limit_that_leaves_the_frame_is_named_where_it_does(toy, record) -> None:
+    fig = draw(
+        toy, [record("sum", size, 1e-6, of_ceiling=share) for size, share in ((16, 0.5), (64, 0.5), (256, 1e-3))]
+    )
+    (note,) = [t for t in fig.axes[0].texts if t.get_text() == "limit\n(measured)"]
+    low = fig.axes[0].get_ylim()[0]
+    assert 64 < note.xy[0] < 256 and note.xy[1] == pytest.approx(low)
+
+
+def test_a_limit_that_is_never_in_the_frame_is_said_to_lie_beyond(toy, record) -> None:
+    fig = draw(toy, [record("sum", size, 1e-6, of_ceiling=1e-3) for size in (16, 64)])
+    assert "limit (measured)\nbeyond the frame" in words(fig)
