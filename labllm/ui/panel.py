@@ -144,8 +144,7 @@ class Panel:
             self.picture = Picture(png(view.figure), view.sentence)
             self.image.value = self.picture.data
             self.sentence.value = f"<p style='margin:.2em 0'>{html.escape(view.sentence)}</p>"
-            rows = "" if view.table is None else tables.html(view.table)
-            self.table.value = f"<div style='max-height:22em;overflow:auto'>{rows}</div>" if rows else ""
+            self.table.value = "" if view.table is None else tables.boxed(view.table)
 
     def _stale(self) -> None:
         if self.picture.data:

@@ -17,6 +17,7 @@ from labllm.ui.series import NOT_TIMED, field, here_name, series
 from labllm.ui.style import count
 
 CELL = "padding:.15em .7em;border-bottom:1px solid rgba(128,128,128,.35);"
+SHORT, FRAME = 16, "labllm-rows"  # rows that are shown without a frame
 TABLE = "border-collapse:collapse;color:inherit;background:transparent;font-size:.95em;line-height:1.35"
 
 
@@ -72,6 +73,15 @@ def html(table: pd.DataFrame) -> str:
     head = _row("th", table.columns, numeric)
     body = "".join(_row("td", row, numeric) for row in table.itertuples(index=False))
     return f'<table style="{TABLE}"><thead>{head}</thead><tbody>{body}</tbody></table>'
+
+
+def boxed(table: pd.DataFrame) -> str:
+    """The table as HTML: whole where it is short, else within a frame of its own in which it scrolls under its head."""
+    if len(table) <= SHORT:
+        return html(table)
+    head = f"<style>.{FRAME} th{{position:sticky;top:0;background:var(--jp-layout-color0, Canvas)}}</style>"
+    style = "max-height:24em;max-width:100%;width:fit-content;overflow:auto;border:1px solid rgba(128,128,128,.5)"
+    return f'{head}<div class="{FRAME}" style="{style}">{html(table)}</div><small>{len(table)} rows: scroll</small>'
 
 
 def _row(tag: str, values: Iterable[Any], numeric: Sequence[bool]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 
+import pandas as pd
 import pytest
 
 from labllm.bench import Roof
@@ -161,6 +162,12 @@ class TestTable:
         assert "color:inherit" in html and "&lt;b&gt;" in html and "<b>" not in html
         assert html.count("<tr>") == len(records) + 1
         assert table.html(frame.iloc[:0]) == ""
+
+    def test_a_long_table_scrolls_in_a_frame_that_says_its_rows(self, toy, records) -> None:
+        frame = table.frame(toy, records, "size", HERE)
+        assert table.boxed(frame) == table.html(frame)
+        long = table.boxed(pd.concat([frame] * 4))
+        assert "overflow:auto" in long and long.count("<tr>") == 1 + 24 and "24 rows" in long
 
 
 class TestPicture:
