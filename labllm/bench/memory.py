@@ -1,7 +1,8 @@
 """Peak memory of one call, in bytes above what was held before it.
 
 On CUDA the allocator keeps the figure. On a CPU there is none, so a dispatch mode follows every storage that torch
-operators return, from birth to death. Workspace inside an operator does not show there; on CUDA it does.
+operators return, from birth to death. Neither workspace inside an operator nor what torch.compile's programs allocate
+shows there; on CUDA both do.
 """
 
 from __future__ import annotations

@@ -31,6 +31,8 @@ def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Compil
     program = _program(function, case)
     try:
         program(*arguments)
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError as error:
         raise CannotRun(f"torch.compile cannot compile here: {str(error).strip().splitlines()[0]}") from error
     return Compiled(program, arguments)
