@@ -26,7 +26,7 @@ def limits(ax: Axes, sheet: Sheet) -> tuple[list[Label], list[Label]]:
         name, seen = sheet.limit_name(limit), last_seen(ax, line)
         if seen is None:
             outer.append(Label(*line[-1], f"{name}\nbeyond the frame"))
-        elif seen == line[-1] and seen[0] == max(sheet.places.values()):
+        elif seen == line[-1] and (len(line) > 1 or seen[0] == max(sheet.places.values())):
             outer.append(Label(*seen, name))
         else:
             inner.append(Label(*seen, name.replace(" (", "\n(")))

@@ -186,3 +186,9 @@ def test_a_limit_that_leaves_the_frame_is_named_where_it_does(toy, record) -> No
 def test_a_limit_that_is_never_in_the_frame_is_said_to_lie_beyond(toy, record) -> None:
     fig = draw(toy, [record("sum", size, 1e-6, of_ceiling=1e-3) for size in (16, 64)])
     assert "limit (measured)\nbeyond the frame" in words(fig)
+
+
+def test_a_limit_that_ends_early_keeps_its_name_in_the_margin(toy, record) -> None:
+    far = [record("loop", size, 1e-6) for size in (16, 1024)]
+    fig = draw(toy, [*far, *(record("sum", size, 1e-6, of_ceiling=0.5) for size in (16, 64))])
+    assert "limit (measured)" in [t.get_text() for t in fig.axes[0].texts]
