@@ -24,7 +24,7 @@ def test_every_control_changes_the_picture_and_no_error_is_kept():
 
 def test_shares_over_a_field_are_drawn_with_their_sentence():
     picture = over("max_model_len", "average", (64, 256), max_model_len=512, rows=4)
-    assert "never used" in picture.sentence and "average length 64 to 256" in picture.sentence
+    assert "never used" in picture.sentence and "average length of 64 to 256" in picture.sentence
 
 
 @pytest.mark.parametrize(("rule", "field"), [("guess", "average"), ("true length", "rows")])
