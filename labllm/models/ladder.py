@@ -19,7 +19,7 @@ from labllm.models import generate
 from labllm.models.count import pass_cost
 from labllm.models.heldout import held_out
 from labllm.models.llama import Llama
-from labllm.models.pico import pico, pico_tokenizer
+from labllm.models.pico import kept_pico, pico_tokenizer
 from labllm.models.pico.shape import PICO
 from labllm.roofline import Cost
 
@@ -54,11 +54,6 @@ class Greedy:
         return Verdict(gap, GAPS[dtype], reason)
 
 
-@lru_cache(maxsize=4)
-def _model(device: str, dtype: torch.dtype) -> Llama:
-    return pico(device, dtype)
-
-
 @lru_cache(maxsize=1)
 def _text() -> list[int]:
     return pico_tokenizer().encode(held_out().text).ids
@@ -67,13 +62,13 @@ def _text() -> list[int]:
 def _task(w: Generation, device: str, seed: int) -> Task:
     text = _text()
     starts = torch.randint(0, len(text) - w.prompt, (w.batch,), generator=torch.Generator().manual_seed(seed)).tolist()
-    return Task(_model(device, torch_dtype(w)), [text[s : s + w.prompt] for s in starts], w.new_tokens)
+    return Task(kept_pico(device, torch_dtype(w)), [text[s : s + w.prompt] for s in starts], w.new_tokens)
 
 
 def _gap(task: Task, out: list[list[int]]) -> float:
     """Largest float64 logit gap of the emitted ids, prompts and answers read in one dense pass."""
     ids = torch.tensor([p + o for p, o in zip(task.prompts, out, strict=True)], device=task.model.device)
-    logits = _model(str(task.model.device), torch.float64).forward_dense(ids[:, :-1])[:, -task.new_tokens :]
+    logits = kept_pico(str(task.model.device), torch.float64).forward_dense(ids[:, :-1])[:, -task.new_tokens :]
     emitted = ids[:, -task.new_tokens :, None]
     return (logits.max(-1).values - logits.gather(-1, emitted)[..., 0]).max().item()
 

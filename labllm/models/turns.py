@@ -6,7 +6,6 @@ the logits after the last token, so both rungs must know everything that was sai
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -16,7 +15,7 @@ from labllm.bench import Ladder, RunClock, Rung, axis, torch_dtype
 from labllm.models import session
 from labllm.models.count import pass_cost
 from labllm.models.llama import Llama
-from labllm.models.pico import pico
+from labllm.models.pico import kept_pico
 from labllm.models.pico.shape import PICO
 from labllm.roofline import Cost
 
@@ -42,20 +41,15 @@ class Said(NamedTuple):
         return self.history + self.turn
 
 
-@lru_cache(maxsize=4)
-def _model(device: str, dtype: torch.dtype) -> Llama:
-    return pico(device, dtype)
-
-
 def _said(w: Turn, device: str, seed: int) -> Said:
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(PICO.vocab_size, (w.history + w.turn,), generator=generator).tolist()
-    return Said(_model(device, torch_dtype(w)), ids[: w.history], ids[w.history :])
+    return Said(kept_pico(device, torch_dtype(w)), ids[: w.history], ids[w.history :])
 
 
 def _reference(said: Said, rows: Tensor | None) -> Tensor:
     device = said.model.device
-    return _model(str(device), torch.float64).forward_dense(torch.tensor([said.ids], device=device))[0, -1:]
+    return kept_pico(str(device), torch.float64).forward_dense(torch.tensor([said.ids], device=device))[0, -1:]
 
 
 def _pass(w: Turn, cached: int, new: int) -> Cost:

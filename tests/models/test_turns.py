@@ -15,7 +15,7 @@ from labllm.models.session import Session
 
 @pytest.fixture
 def ladder(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(turns, "_model", lambda device, dtype: from_config(PICO, device, seed=2).to(dtype))
+    monkeypatch.setattr(turns, "kept_pico", lambda device, dtype: from_config(PICO, device, seed=2).to(dtype))
     return turns.TURNS
 
 

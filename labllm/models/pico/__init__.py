@@ -6,6 +6,7 @@ weights/ holds model.safetensors (float16), config.json, tokenizer.json and the 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,12 @@ def pico(device: str | None = None, dtype: torch.dtype | None = None) -> Llama:
     from labllm.models.load import load
 
     return load(WEIGHTS, device or default_device(), dtype or torch.float32)
+
+
+@lru_cache(maxsize=4)
+def kept_pico(device: str, dtype: torch.dtype) -> Llama:
+    """`pico(device, dtype)`, loaded once a process: for ladders, whose rungs share it and change nothing in it."""
+    return pico(device, dtype)
 
 
 def pico_tokenizer() -> Tokenizer:
