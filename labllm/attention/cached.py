@@ -12,12 +12,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from labllm.attention.attend import CacheAttend
 from labllm.attention.runs import Run, attend_run, plan
 from labllm.cache.contiguous import ContiguousCache
 from labllm.cache.step import Step
 
 
-class CachedAttention:
+class CachedAttention(CacheAttend):
     """An `Attend` that keeps keys and values in `cache`; plans a step once and reuses the plan in every layer."""
 
     def __init__(self, cache: ContiguousCache) -> None:
@@ -26,17 +27,11 @@ class CachedAttention:
         self._rows: list[int] = []
         self._plans: dict[int | None, list[Run]] = {}
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, layer: int, step: Step, window: int | None = None) -> Tensor:
-        """q [T, Hq, D], k and v [T, Hkv, D] -> [T, Hq, D]; k and v are stored first.
-
-        Raises ValueError when the step's table is not one block a sequence, or does not fit the cache.
-        """
-        if step is not self._step:
-            self._rows = self._check(step)
-            self._step, self._plans = step, {}
+    def attend(self, q: Tensor, layer: int, step: Step, window: int | None = None) -> Tensor:
+        """q [T, Hq, D] over the cached keys and values, this step's included -> [T, Hq, D]. Raises as `check`."""
+        self.check(step)
         if window not in self._plans:
             self._plans[window] = plan(step, window)
-        self.cache.write(layer, k, v, step.slot_mapping)
         k_cache, v_cache = self.cache.k(layer), self.cache.v(layer)
         pieces = []
         for run in self._plans[window]:
@@ -45,7 +40,13 @@ class CachedAttention:
             pieces.append(attend_run(run, q[run.tokens], keys, values))
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
-    def _check(self, step: Step) -> list[int]:
+    def check(self, step: Step) -> None:
+        """Raise ValueError when the step's table is not one block a sequence, or does not fit the cache."""
+        if step is not self._step:
+            self._rows = self._rows_of(step)
+            self._step, self._plans = step, {}
+
+    def _rows_of(self, step: Step) -> list[int]:
         if step.block_table.shape[1] != 1:
             raise ValueError(
                 "A contiguous cache needs a block table of one column, its row; "

@@ -13,6 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from labllm.attention.attend import CacheAttend
 from labllm.attention.paged.layout import MAX_GROUP, MAX_HEAD_DIM
 from labllm.attention.paged.split import Workspace, split_decode_once
 from labllm.attention.paged_torch import GatherAttention, gather, key_slots
@@ -24,7 +25,7 @@ from labllm.hardware import triton_mode
 KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-class PagedAttention:
+class PagedAttention(CacheAttend):
     """An `Attend` that keeps keys and values in `cache`."""
 
     def __init__(self, cache: KVCache) -> None:
@@ -32,20 +33,19 @@ class PagedAttention:
         self._gathered = GatherAttention(cache)
         self._workspaces: dict[tuple[int, ...], Workspace] = {}
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, layer: int, step: Step, window: int | None = None) -> Tensor:
-        """q [T, Hq, D], k and v [T, Hkv, D] -> [T, Hq, D]; k and v are stored first.
+    def attend(self, q: Tensor, layer: int, step: Step, window: int | None = None) -> Tensor:
+        """q [T, Hq, D] over the cached keys and values, this step's included -> [T, Hq, D].
 
         Raises ValueError for a table that does not fit its sequence or the cache, where looking costs nothing.
         """
-        if not self._kernels_take(q, k):
-            return self._gathered(q, k, v, layer, step, window)
-        self.cache.write(layer, k, v, step.slot_mapping)
-        if step.num_tokens == step.num_seqs and step.max_query_len == 1:
+        if not self._kernels_take(q, self.cache.k(layer)):
+            return self._gathered.attend(q, layer, step, window)
+        if step.decodes:
             return self._decode(q, layer, step, slice(None), window)
         return torch.cat([self._run(run, q[run.tokens], layer, step, window) for run in plan(step, window)])
 
-    def _kernels_take(self, q: Tensor, k: Tensor) -> bool:
-        fits = q.shape[2] <= MAX_HEAD_DIM and q.shape[1] // k.shape[1] <= MAX_GROUP and q.dtype in KERNEL_DTYPES
+    def _kernels_take(self, q: Tensor, k_cache: Tensor) -> bool:
+        fits = q.shape[2] <= MAX_HEAD_DIM and q.shape[1] // k_cache.shape[2] <= MAX_GROUP and q.dtype in KERNEL_DTYPES
         return fits and triton_mode(q.device.type) == "compiled"
 
     def _run(self, run: Run, q: Tensor, layer: int, step: Step, window: int | None) -> Tensor:

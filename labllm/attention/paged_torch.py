@@ -14,6 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from labllm.attention.attend import CacheAttend
 from labllm.attention.runs import Run, attend_run, plan
 from labllm.cache.paged import PagedCache
 from labllm.cache.step import Step
@@ -36,7 +37,7 @@ def gather(cache: Tensor, slots: Tensor) -> Tensor:
     return cache.flatten(0, 1)[slots]
 
 
-class GatherAttention:
+class GatherAttention(CacheAttend):
     """An `Attend` that keeps keys and values in `cache`; plans a step once and reuses the plan in every layer."""
 
     def __init__(self, cache: PagedCache) -> None:
@@ -44,17 +45,11 @@ class GatherAttention:
         self._step: Step | None = None
         self._plans: dict[int | None, list[tuple[Run, Tensor]]] = {}
 
-    def __call__(self, q: Tensor, k: Tensor, v: Tensor, layer: int, step: Step, window: int | None = None) -> Tensor:
-        """q [T, Hq, D], k and v [T, Hkv, D] -> [T, Hq, D]; k and v are stored first.
-
-        Raises ValueError when a table is too short for its sequence or names a block that the cache does not have.
-        """
-        if step is not self._step:
-            self._check(step)
-            self._step, self._plans = step, {}
+    def attend(self, q: Tensor, layer: int, step: Step, window: int | None = None) -> Tensor:
+        """q [T, Hq, D] over the cached keys and values, this step's included -> [T, Hq, D]. Raises as `check`."""
+        self.check(step)
         if window not in self._plans:
             self._plans[window] = [(run, self._slots(step, run)) for run in plan(step, window)]
-        self.cache.write(layer, k, v, step.slot_mapping)
         k_cache, v_cache = self.cache.k(layer), self.cache.v(layer)
         pieces = [
             attend_run(run, q[run.tokens], gather(k_cache, slots), gather(v_cache, slots))
@@ -66,7 +61,13 @@ class GatherAttention:
         table, lens = step.block_table[run.sequences], step.seq_lens[run.sequences]
         return key_slots(table, lens, self.cache.block_size, run.first_key, run.end_key)
 
-    def _check(self, step: Step) -> None:
+    def check(self, step: Step) -> None:
+        """Raise ValueError when a table is too short for its sequence or names a block that the cache has not."""
+        if step is not self._step:
+            self._refuse(step)
+            self._step, self._plans = step, {}
+
+    def _refuse(self, step: Step) -> None:
         room = step.block_table.shape[1] * self.cache.block_size
         if step.max_seq_len > room:
             raise ValueError(f"A sequence has {step.max_seq_len} tokens but the block table has room for {room}.")

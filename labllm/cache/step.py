@@ -12,7 +12,7 @@ last query of b sees exactly seq_lens[b] keys. Padding of a captured graph: slot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
@@ -52,6 +52,11 @@ class Step:
         """B, the sequences of the batch."""
         return self.seq_lens.shape[0]
 
+    @property
+    def decodes(self) -> bool:
+        """Whether every sequence brings exactly one new token."""
+        return self.max_query_len == 1 and self.num_tokens == self.num_seqs
+
     @cached_property
     def lengths(self) -> tuple[tuple[int, int], ...]:
         """(query_len, seq_len) of each sequence on the host; waits for the device once if the builder gave none."""
@@ -62,10 +67,24 @@ class Step:
     @cached_property
     def positions(self) -> Tensor:
         """[T] int64 position of every new token in its own sequence (0 for padding); computed without a host wait."""
+        if self.decodes:
+            return (self.seq_lens.long() - 1).clamp_min_(0)
         query_lens = self.cu_seqlens.diff()
         shift = (self.seq_lens - query_lens - self.cu_seqlens[:-1]).long()
         shift = shift.repeat_interleave(query_lens, output_size=self.num_tokens)
         return (torch.arange(self.num_tokens, device=shift.device) + shift).clamp_min_(0)
+
+    def to(self, device: torch.device | str) -> Step:
+        """The same step with its tensors on `device`, itself where they are there; a copy to a GPU is not waited for."""
+        device = torch.device(device)
+        if self.slot_mapping.device.type == device.type:
+            return self
+
+        def moved(tensor: Tensor) -> Tensor:
+            return (tensor.pin_memory() if device.type == "cuda" else tensor).to(device, non_blocking=True)
+
+        names = ("slot_mapping", "block_table", "seq_lens", "cu_seqlens", "last")
+        return replace(self, **{name: moved(getattr(self, name)) for name in names})
 
     @classmethod
     def contiguous(
