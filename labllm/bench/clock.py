@@ -1,12 +1,12 @@
 """Clocks: how a rung is timed. Which one fits is a property of the ladder, not of the rung.
 
-KernelClock, for kernels of microseconds to milliseconds. On CUDA: events, warm-up, the median of many, cold L2; a
-short kernel goes into a CUDA graph over rotated buffers, because a launch may cost more than the kernel. On a CPU: a
-monotonic clock. RunClock, for whole runs of seconds (an engine over a trace): a few repetitions, synchronised.
+KernelClock, for kernels of microseconds to milliseconds. On CUDA: warm-up, the median of many, cold L2. Under a
+millisecond a launch shows, so the kernel goes into a CUDA graph over rotated buffers; above, events time it as it is
+launched. On a CPU: a monotonic clock. RunClock, for whole runs of seconds (an engine over a trace): a few repetitions,
+synchronised.
 
-Invariant: a case is timed one way for all its rungs, so that a comparison compares code and not methods. The
-exceptions say so: a rung that a graph cannot capture is marked 'with launch', and above a millisecond, where a launch
-no longer shows, events time every rung.
+Invariant: rungs are told apart by their code and not by how they are timed. What a graph cannot capture is marked
+'with launch'.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import torch
 
-SHORT, LONG = 50e-6, 1e-3
+LAUNCH_SHOWS = 1e-3  # seconds under which a launch is a part of a time that one sees
 GRAPHED, LAUNCHED, WALL = "cuda graph, rotated buffers", "cuda events, cold L2", "monotonic clock"
 
 
@@ -33,13 +33,10 @@ class Timing:
 class Clock(Protocol):
     """Times `run(state)` on `device`; `make_state(seed)` gives further states where cold buffers are wanted."""
 
-    def probe(self, run: Callable[[Any], Any], state: Any, device: str) -> float:
-        """A rough time in seconds from a few calls."""
-
     def time(
-        self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, short: bool, touched: float
+        self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, touched: float
     ) -> Timing:
-        """Measure. `short`: some rung of this case runs under 50 us. `touched`: bytes that a call reads and writes."""
+        """Measure. `touched`: bytes that a call reads and writes."""
 
 
 def _synchronize(device: str) -> None:
@@ -70,24 +67,17 @@ class KernelClock:
     budget: float = 0.2
     most: int = 100
 
-    def probe(self, run: Callable[[Any], Any], state: Any, device: str) -> float:
+    def time(
+        self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, touched: float
+    ) -> Timing:
+        state = make_state(0)
         run(state)
         if torch.device(device).type != "cuda":
-            return wall(lambda: run(state), device)
-        return min(_events([lambda: run(state)] * 3, before=_busy(passes=8)))
-
-    def time(
-        self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, short: bool, touched: float
-    ) -> Timing:
-        if torch.device(device).type != "cuda":
-            state = make_state(0)
-            run(state)
             return Timing(_wall_samples(lambda: run(state), device, self.budget, self.most), WALL)
-        state = make_state(0)
-        once = self.probe(run, state, device)
-        if short and once < LONG:
+        once = min(_events([lambda: run(state)] * 3, before=_busy(passes=8)))
+        if once < LAUNCH_SHOWS:
             try:
-                return self._graphed(run, make_state, touched)
+                return self._graphed(run, make_state, once, touched)
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError:
@@ -99,7 +89,9 @@ class KernelClock:
         count = max(5, min(self.most, int(self.budget / max(once, 1e-6))))
         return Timing(tuple(_events([lambda: run(state)] * count, before=_busy(passes=2))), method)
 
-    def _graphed(self, run: Callable[[Any], Any], make_state: Callable[[int], Any], touched: float) -> Timing:
+    def _graphed(
+        self, run: Callable[[Any], Any], make_state: Callable[[int], Any], once: float, touched: float
+    ) -> Timing:
         l2 = torch.cuda.get_device_properties(0).L2_cache_size
         states = [make_state(seed) for seed in range(rotations(touched, l2))]
         side = torch.cuda.Stream()
@@ -109,13 +101,12 @@ class KernelClock:
                 run(state)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        calls = states * max(1, 20 // len(states))
+        calls = states * max(1, min(20, int(LAUNCH_SHOWS / once)) // len(states))
         with torch.cuda.graph(graph):
             kept = [run(state) for state in calls]
         replay = graph.replay
         replay()
-        once = min(_events([replay] * 3))
-        count = max(5, min(self.most, int(self.budget / once)))
+        count = max(5, min(self.most, int(self.budget / min(_events([replay] * 3)))))
         samples = tuple(t / len(calls) for t in _events([replay] * count))
         del kept
         graph.reset()
@@ -129,11 +120,8 @@ class RunClock:
     budget: float = 2.0
     most: int = 5
 
-    def probe(self, run: Callable[[Any], Any], state: Any, device: str) -> float:
-        return float("inf")  # a whole run is never short, and dear enough not to be repeated for an estimate
-
     def time(
-        self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, short: bool, touched: float
+        self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, touched: float
     ) -> Timing:
         state = make_state(0)
         first = wall(lambda: run(state), device)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from labllm.bench.clock import SHORT, Timing
+from labllm.bench.clock import Timing
 from labllm.bench.fingerprint import source_hash, versions
 from labllm.bench.ladder import CannotRun, Ladder, Rung
 from labllm.bench.memory import peak_bytes
@@ -35,7 +35,7 @@ Outcome = TypeVar("Outcome")
 
 @dataclass(frozen=True)
 class _Trial:
-    """A rung whose answer was right: what the check found, and a rough time in seconds.
+    """A rung whose answer was right, and what the check found.
 
     The answer itself is kept only where the ladder's metrics ask for it: it may be large, and others run meanwhile.
     """
@@ -44,7 +44,6 @@ class _Trial:
     facts: dict[str, Any]
     metrics: dict[str, Metric]
     out: Any
-    probe: float | None
 
 
 def measure(
@@ -57,23 +56,15 @@ def measure(
     memory_limit: float | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Record]:
-    """Yield a Record for each rung of `ladder` on `workload`: those that cannot be timed first, then the others.
+    """Yield a Record for each rung of `ladder` on `workload`, in the ladder's order.
 
     roof          the ceilings measured in this process (`bench.ceilings`), for the share of the ceiling
     memory_limit  bytes of device memory to stay under, besides what is free
     stop          asked between rungs; once it says True the rest is recorded as cancelled
     """
     case = _Case(ladder, workload, device or default_device(), seed, roof, memory_limit)
-    trials: list[_Trial] = []
     for rung in ladder.rungs:
-        outcome = case.cancelled(rung) if stop() else case.attempt(rung)
-        if isinstance(outcome, Record):
-            yield outcome
-        else:
-            trials.append(outcome)
-    short = any(t.probe is not None and t.probe < SHORT for t in trials)
-    for trial in trials:
-        yield case.cancelled(trial.rung) if stop() else case.timed(trial, short)
+        yield case.cancelled(rung) if stop() else case.record(rung)
 
 
 @dataclass(frozen=True)
@@ -95,19 +86,22 @@ class _Case:
     def cancelled(self, rung: Rung) -> Record:
         return self._record(rung, "cancelled", "stopped before it ran")
 
-    def attempt(self, rung: Rung) -> _Trial | Record:
-        """Check one rung: a trial where its answer is right, else the record that says what happened."""
+    def record(self, rung: Rung) -> Record:
+        """Check one rung and, where its answer is right, time it."""
+        trial = self._attempt(rung)
+        return self._timed(trial) if isinstance(trial, _Trial) else trial
+
+    def _attempt(self, rung: Rung) -> _Trial | Record:
         if reason := self._impossible(rung):
             return self._record(rung, "cannot run here", reason)
         if reason := self._too_big(rung):
             return self._record(rung, "out of memory", reason)
         return self._survive(rung, lambda: self._check(rung))
 
-    def timed(self, trial: _Trial, short: bool) -> Record:
-        """Time a rung whose answer was right."""
-        if trial.probe is None:
+    def _timed(self, trial: _Trial) -> Record:
+        if self._interpreted(trial.rung):
             return self._record(trial.rung, "ok", INTERPRETED, method=INTERPRETED, metrics=trial.metrics, **trial.facts)
-        return self._survive(trial.rung, lambda: self._placed(trial, self._timing(trial.rung, short)), **trial.facts)
+        return self._survive(trial.rung, lambda: self._placed(trial, self._timing(trial.rung)), **trial.facts)
 
     def _survive(self, rung: Rung, work: Callable[[], Outcome], **facts: Any) -> Outcome | Record:
         """What `work` returns in inference mode, or the record that says how it failed, with the `facts` so far."""
@@ -123,10 +117,10 @@ class _Case:
         finally:
             self._sweep()
 
-    def _timing(self, rung: Rung, short: bool) -> Timing:
+    def _timing(self, rung: Rung) -> Timing:
         touched = self.ladder.cost(self.workload).bytes
         return self.ladder.clock.time(
-            rung.run, lambda more: self.state(rung, self.seed + more), self.device, short=short, touched=touched
+            rung.run, lambda more: self.state(rung, self.seed + more), self.device, touched=touched
         )
 
     def _check(self, rung: Rung) -> _Trial | Record:
@@ -146,10 +140,7 @@ class _Case:
         facts = {"error": verdict.error, "tolerance": verdict.tolerance, "peak_bytes": float(peak)}
         if not verdict.ok:
             return self._record(rung, "wrong", verdict.reason, **_finite(facts))
-        if self._interpreted(rung):
-            return _Trial(rung, facts, metrics, None, None)
-        probe = self.ladder.clock.probe(rung.run, state, self.device)
-        return _Trial(rung, facts, metrics, out if self.ladder.metrics else None, probe)
+        return _Trial(rung, facts, metrics, out if self.ladder.metrics else None)
 
     def _distance(self, inputs: Any, out: Any) -> float:
         return self.ladder.compare(out, lambda rows: self.ladder.reference(inputs, rows), self.dtype, self.seed).error

@@ -20,10 +20,7 @@ VIRTUAL = "clock: virtual"
 class VirtualClock:
     """A `Clock` that believes `out.seconds`."""
 
-    def probe(self, run: Callable[[Any], Any], state: Any, device: str) -> float:
-        return run(state).seconds
-
     def time(
-        self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, short: bool, touched: float
+        self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, touched: float
     ) -> Timing:
         return Timing((run(make_state(0)).seconds,), VIRTUAL)

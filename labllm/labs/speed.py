@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from labllm.bench.clock import KernelClock
+from labllm.bench.clock import RunClock
 from labllm.hardware import triton_mode
 from labllm.labs.exercise import Exercise, Function
 from labllm.labs.limit import TimeUp, run_limited
@@ -36,7 +36,5 @@ def _median(exercise: Exercise, fn: Function, device: str) -> float:
     def make_args(seed: int) -> tuple:
         return exercise.arguments(exercise.cases[-1], device)
 
-    timing = KernelClock(budget=0.1, most=9).time(
-        lambda args: exercise.call(fn, args), make_args, device, short=False, touched=0.0
-    )
+    timing = RunClock(budget=0.1, most=9).time(lambda args: exercise.call(fn, args), make_args, device, touched=0.0)
     return sorted(timing.samples)[len(timing.samples) // 2]
