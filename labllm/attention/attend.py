@@ -41,6 +41,7 @@ class CacheAttend(ABC):
         self.cache.write(layer, k, v, step.slot_mapping)
         return self.attend(q, layer, step, window)
 
+    @abstractmethod
     def check(self, step: Step) -> None:
         """Raise ValueError for a step that does not fit the cache, where looking costs nothing; once a step."""
 

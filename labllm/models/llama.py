@@ -6,8 +6,11 @@
 
 T counts the new tokens of all sequences, so a prefill of one prompt, a decode of a hundred sequences and a mixture of
 both are the same call. `attend` decides where keys and values live, `linear` what a projection is; a pipeline stage is
-a model built with a range of layers. Cost: 2 FLOPs a parameter and token plus attention's 4 Hq D a token and visible
-key. Invariant: a token's logits depend on its own sequence alone.
+a model built with a range of layers. With `operations` (`labllm.models.operations.FUSED`, say) the layers are those of
+`packed.py`, and h is what they carry: fewer launches, the same results.
+
+Cost: 2 FLOPs a parameter and token plus attention's 4 Hq D a token and visible key. Invariant: a token's logits depend
+on its own sequence alone.
 """
 
 from __future__ import annotations
@@ -23,17 +26,30 @@ from labllm.attention.recompute import recompute
 from labllm.cache.step import Step
 from labllm.models.config import ModelConfig
 from labllm.models.layers import Layer, LinearFactory, torch_linear
-from labllm.models.rope import rope_table
+from labllm.models.operations import Operations
+from labllm.models.packed import Carried, PackedLayer, add_norm
+from labllm.models.rope import Angles, rope_table
+
+Hidden = Tensor | Carried
+"""A hidden state [T, H]: a tensor between plain layers, carried in two between packed ones (`.total` is their sum)."""
 
 
 class Decoder(nn.Module):
     """Holds the parameters under the names that checkpoints use: model.embed_tokens, model.layers.N, model.norm."""
 
-    def __init__(self, config: ModelConfig, layers: range, linear: LinearFactory, embeds: bool, ends: bool) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        layers: range,
+        linear: LinearFactory,
+        kind: type[Layer] | type[PackedLayer],
+        embeds: bool,
+        ends: bool,
+    ) -> None:
         super().__init__()
         if embeds:
             self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleDict({str(i): Layer(config, i, linear) for i in layers})
+        self.layers = nn.ModuleDict({str(i): kind(config, i, linear) for i in layers})
         if ends:
             self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
 
@@ -41,8 +57,9 @@ class Decoder(nn.Module):
 class Llama(nn.Module):
     """A Llama, Mistral, Qwen2 or Qwen3 model, or the stage of one that holds `layers`.
 
-    The first stage embeds, the last one normalises and holds the head. Parameters are made where torch makes them by
-    default (`labllm.models.load` fills a model without a second copy). Raises ValueError for layers that do not exist.
+    The first stage embeds, the last one normalises and holds the head. Without `operations` the layers are the plain
+    ones of `layers.py`, else packed ones that compute by these. Parameters are made where torch makes them by default
+    (`labllm.models.load` fills a model without a second copy). Raises ValueError for layers that do not exist.
     """
 
     def __init__(
@@ -51,16 +68,18 @@ class Llama(nn.Module):
         attend: Attend = recompute,
         linear: LinearFactory = torch_linear,
         layers: range | None = None,
+        operations: Operations | None = None,
     ) -> None:
         super().__init__()
         whole = range(config.num_hidden_layers)
         self.layers = whole if layers is None else layers
         if not self.layers or self.layers.step != 1 or self.layers[0] not in whole or self.layers[-1] not in whole:
             raise ValueError(f"A stage is a range of the layers 0 to {whole.stop - 1}; got {layers}.")
-        self.config, self.attend = config, attend
+        self.config, self.attend, self.operations = config, attend, operations
         first, last = self.layers[0] == 0, self.layers[-1] == whole[-1]
         tied = config.tie_word_embeddings
-        self.model = Decoder(config, self.layers, linear, embeds=first or (last and tied), ends=last)
+        kind = Layer if operations is None else PackedLayer
+        self.model = Decoder(config, self.layers, linear, kind, embeds=first or (last and tied), ends=last)
         if last and not tied:
             self.lm_head = linear("lm_head", config.hidden_size, config.vocab_size, False)
         table = rope_table(config.head_dim, config.max_position_embeddings, config.rope)
@@ -82,21 +101,34 @@ class Llama(nn.Module):
         twin.attend = attend
         return twin
 
+    def with_operations(self, operations: Operations) -> Llama:
+        """The same parameters under other operations; nothing is copied. Raises ValueError for a plain model."""
+        if self.operations is None:
+            raise ValueError("Plain layers take no operations; build or load the model with operations instead.")
+        twin = copy.copy(self)
+        twin.operations = operations
+        return twin
+
     def embed(self, ids: Tensor) -> Tensor:
         """ids [T] int64 -> hidden state [T, H]."""
         return self.model.embed_tokens(ids)
 
-    def layer(self, index: int, h: Tensor, positions: Tensor, step: Step) -> Tensor:
+    def layer(self, index: int, h: Hidden, positions: Tensor, step: Step) -> Hidden:
         """Layer `index` on h [T, H] at positions [T] int64 -> [T, H]."""
-        cos, sin = self.rope[positions].to(h.dtype).unsqueeze(1).chunk(2, dim=-1)
-        return self.model.layers[str(index)](h, cos, sin, self.attend, step)
+        return self._layer(index, h, Angles.of(self.rope, positions, self.dtype), step)
 
-    def logits(self, h: Tensor) -> Tensor:
+    def _layer(self, index: int, h: Hidden, angles: Angles, step: Step) -> Hidden:
+        layer = self.model.layers[str(index)]
+        if self.operations is None:
+            return layer(h, angles.cos, angles.sin, self.attend, step)
+        return layer(h, angles, self.attend, step, self.operations)
+
+    def logits(self, h: Hidden) -> Tensor:
         """Final norm and head: h [N, H] -> [N, V]."""
-        h = self.model.norm(h)
+        h = self.model.norm(h) if self.operations is None else add_norm(h, self.model.norm, self.operations)[0]
         return F.linear(h, self.model.embed_tokens.weight) if self.config.tie_word_embeddings else self.lm_head(h)
 
-    def hidden(self, ids: Tensor, step: Step) -> Tensor:
+    def hidden(self, ids: Tensor, step: Step) -> Hidden:
         """All of this model's layers over ids [T] int64 -> [T, H]; raises ValueError past the last position."""
         if step.max_seq_len > self.config.max_position_embeddings:
             raise ValueError(
@@ -104,13 +136,15 @@ class Llama(nn.Module):
                 f"{self.config.max_position_embeddings} positions (max_position_embeddings)."
             )
         h = self.embed(ids)
+        angles = Angles.of(self.rope, step.positions, h.dtype)
         for index in self.layers:
-            h = self.layer(index, h, step.positions, step)
+            h = self._layer(index, h, angles, step)
         return h
 
     def forward(self, ids: Tensor, step: Step) -> Tensor:
         """One step: ids [T] int64 -> logits [B, V] of each sequence's last token."""
-        return self.logits(self.hidden(ids, step)[step.last])
+        h = self.hidden(ids, step)
+        return self.logits(h if step.decodes else h[step.last])
 
     def forward_dense(self, ids: Tensor) -> Tensor:
         """The form of textbooks: ids [B, T] int64 -> logits [B, T, V], causal, without a cache; differentiable."""

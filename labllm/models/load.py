@@ -1,7 +1,8 @@
 """Fill a model: from a checkpoint folder tensor by tensor, or with random weights on the target device.
 
 The model is built on the meta device, where parameters have shapes and no storage; each tensor then goes from the file
-to its place in its final dtype. Peak memory is the model plus one tensor. Random weights time the same as trained
+to its place in its final dtype; packed projections are stacked as their parts come (`packing`). Peak memory is the
+model plus one tensor. Random weights time the same as trained
 ones, so a speed experiment at 8 B parameters needs no download.
 """
 
@@ -20,6 +21,8 @@ from labllm.models.checkpoint import Checkpoint, CheckpointError
 from labllm.models.config import ModelConfig
 from labllm.models.layers import LinearFactory, torch_linear
 from labllm.models.llama import Llama
+from labllm.models.operations import Operations
+from labllm.models.packing import pack
 from labllm.models.rope import rope_table
 
 _DERIVED = re.compile(r"\.rotary_emb\.inv_freq$")  # old checkpoints store what RoPE computes
@@ -34,6 +37,7 @@ def load(
     attend: Attend = recompute,
     linear: LinearFactory = torch_linear,
     layers: range | None = None,
+    operations: Operations | None = None,
 ) -> Llama:
     """The checkpoint in `folder` as a model for inference on `device`, weights converted to `dtype`.
 
@@ -47,7 +51,7 @@ def load(
     checkpoint = Checkpoint(folder)
     wanted = _shapes(config, layers)
     _compare(checkpoint, config, wanted, _shapes(config))
-    model = _on_meta(config, device, attend, linear, layers)
+    model = _on_meta(config, device, attend, linear, layers, operations)
     return _fill(model, checkpoint.tensors(wanted.keys(), device, dtype))
 
 
@@ -59,6 +63,7 @@ def from_config(
     attend: Attend = recompute,
     linear: LinearFactory = torch_linear,
     layers: range | None = None,
+    operations: Operations | None = None,
 ) -> Llama:
     """A model with random weights made on `device`: matrices N(0, 0.02), norms one, biases zero; for inference."""
     generator = torch.Generator(device=device).manual_seed(seed)
@@ -69,15 +74,20 @@ def from_config(
             return value.normal_(0, 0.02, generator=generator)
         return value.fill_(0.0 if name.endswith(".bias") else 1.0)
 
-    model = _on_meta(config, device, attend, linear, layers)
+    model = _on_meta(config, device, attend, linear, layers, operations)
     return _fill(model, ((name, random(name, shape)) for name, shape in _shapes(config, layers).items()))
 
 
 def _on_meta(
-    config: ModelConfig, device: torch.device | str, attend: Attend, linear: LinearFactory, layers: range | None
+    config: ModelConfig,
+    device: torch.device | str,
+    attend: Attend,
+    linear: LinearFactory,
+    layers: range | None,
+    operations: Operations | None,
 ) -> Llama:
     with torch.device("meta"):
-        model = Llama(config, attend, linear, layers)
+        model = Llama(config, attend, linear, layers, operations)
     model.rope = rope_table(config.head_dim, config.max_position_embeddings, config.rope, device)
     return model
 
@@ -89,7 +99,7 @@ def _shapes(config: ModelConfig, layers: range | None = None) -> Shapes:
 
 
 def _fill(model: Llama, tensors: Iterable[tuple[str, Tensor]]) -> Llama:
-    for name, tensor in tensors:
+    for name, tensor in tensors if model.operations is None else pack(tensors, model.config):
         path, _, leaf = name.rpartition(".")
         module = model.get_submodule(path)
         if hasattr(module, "load_tensor"):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -76,6 +76,25 @@ def rope_table(head_dim: int, num_positions: int, rope: RopeConfig, device: torc
     freq = frequencies(head_dim, rope).to(device)
     angles = torch.outer(torch.arange(num_positions, dtype=torch.float32, device=device), freq)
     return torch.cat((angles.cos(), angles.sin()), dim=-1)
+
+
+class Angles(NamedTuple):
+    """The angles of one step's tokens, looked up once for all layers, and where they come from.
+
+    cos, sin [T, 1, D / 2] in the hidden state's dtype, for `rotate`; table [num_positions, D] float32 and positions [T]
+    int64, for kernels that look up for themselves.
+    """
+
+    cos: Tensor
+    sin: Tensor
+    table: Tensor
+    positions: Tensor
+
+    @classmethod
+    def of(cls, table: Tensor, positions: Tensor, dtype: torch.dtype) -> Angles:
+        """The angles of `positions` [T] int64 in `table`."""
+        cos, sin = table[positions].to(dtype).unsqueeze(1).chunk(2, dim=-1)
+        return cls(cos, sin, table, positions)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from labllm.models.llama import Llama
+from labllm.models.packing import unpack
 
 
 def save(model: Llama, folder: Path | str, dtype: torch.dtype | None = None) -> None:
@@ -20,7 +21,8 @@ def save(model: Llama, folder: Path | str, dtype: torch.dtype | None = None) -> 
         raise ValueError(f"Only a whole model can be saved; this is the stage of layers {model.layers}.")
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    tensors = {name: t.detach().to("cpu", dtype or t.dtype).contiguous() for name, t in model.state_dict().items()}
+    named = unpack(model.state_dict().items(), model.config)
+    tensors = {name: t.detach().to("cpu", dtype or t.dtype).contiguous() for name, t in named}
     save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
     config = model.config.to_hf() | {"dtype": str(dtype or model.dtype).removeprefix("torch.")}
     (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from labllm.models.llama import Llama
+    from labllm.models.operations import Operations
 
 WEIGHTS = Path(__file__).parent / "weights"
 
 
-def pico(device: str | None = None, dtype: torch.dtype | None = None) -> Llama:
+def pico(device: str | None = None, dtype: torch.dtype | None = None, operations: Operations | None = None) -> Llama:
     """The shipped model on `device` (default: this machine's best), in float32 unless asked otherwise.
+
+    operations: None for plain layers, `labllm.models.operations.FUSED` for the fast ones.
 
     Raises CheckpointError when the package was installed without its weights.
     """
@@ -29,13 +32,13 @@ def pico(device: str | None = None, dtype: torch.dtype | None = None) -> Llama:
     from labllm.hardware import default_device
     from labllm.models.load import load
 
-    return load(WEIGHTS, device or default_device(), dtype or torch.float32)
+    return load(WEIGHTS, device or default_device(), dtype or torch.float32, operations=operations)
 
 
 @lru_cache(maxsize=4)
-def kept_pico(device: str, dtype: torch.dtype) -> Llama:
-    """`pico(device, dtype)`, loaded once a process: for ladders, whose rungs share it and change nothing in it."""
-    return pico(device, dtype)
+def kept_pico(device: str, dtype: torch.dtype, operations: Operations | None = None) -> Llama:
+    """`pico(...)`, loaded once a process: for ladders, whose rungs share it and change nothing in it."""
+    return pico(device, dtype, operations)
 
 
 def pico_tokenizer() -> Tokenizer:
