@@ -10,6 +10,7 @@ import dis
 import linecache
 import traceback
 from collections.abc import Iterable
+from types import CodeType
 from typing import Any
 
 _PLUMBING = {"RESUME", "NOP", "CACHE", "PUSH_NULL", "PRECALL", "CALL", "LOAD_CONST", "COPY_FREE_VARS", "NOT_TAKEN"}
@@ -17,7 +18,7 @@ _PLUMBING = {"RESUME", "NOP", "CACHE", "PUSH_NULL", "PRECALL", "CALL", "LOAD_CON
 
 def is_stub(fn: Any) -> bool:
     """True when the function's body is only `raise NotImplementedError`, with or without docstring and message."""
-    code = getattr(fn, "__code__", None)
+    code = _code(fn)
     if code is None or code.co_names != ("NotImplementedError",):
         return False
     steps = [step.opname for step in dis.get_instructions(code) if step.opname not in _PLUMBING]
@@ -29,9 +30,14 @@ def is_stub_error(error: BaseException) -> bool:
     return type(error) is NotImplementedError and not error.args
 
 
+def _code(fn: Any) -> CodeType | None:
+    """The compiled body, also of a function under `@triton.jit`, which keeps it as `fn`."""
+    return getattr(getattr(fn, "fn", fn), "__code__", None)
+
+
 def own_line(fn: Any, frames: Iterable[traceback.FrameSummary]) -> str:
     """The innermost of `frames` in the file or cell that defines `fn`, as 'line 3: x = y'; empty without one."""
-    filename = getattr(getattr(fn, "__code__", None), "co_filename", None)
+    filename = getattr(_code(fn), "co_filename", None)
     lines = [frame.lineno for frame in frames if frame.filename == filename]
     if not lines:
         return ""

@@ -15,6 +15,7 @@ from labllm.cache.contiguous import kv_bytes as library_kv_bytes
 from labllm.cache.step import Step
 from labllm.labs import check
 from labllm.labs.exercise import Exercise, Function, Mistake
+from labllm.labs.language import tl
 from labllm.labs.registry import exercises, get, names, solution_function
 from labllm.labs.result import State
 from labllm.labs.trial import attempt, judge, same
@@ -28,7 +29,7 @@ every_exercise = pytest.mark.parametrize("exercise", ALL, ids=lambda e: e.name)
 
 
 def compiled_stub(exercise: Exercise):
-    scope = {"torch": torch}
+    scope = {"torch": torch, "tl": tl}
     exec(compile(exercise.stub, f"<{exercise.name}>", "exec"), scope)
     return scope[exercise.name]
 
