@@ -20,7 +20,7 @@ class Listing:
     sentence: str
 
     def __str__(self) -> str:
-        return f"{self.frame.to_string(index=False)}\n{self.sentence}".strip()
+        return f"{self.frame.to_string(index=False, na_rep='-')}\n{self.sentence}".strip()
 
     __repr__ = __str__
 
