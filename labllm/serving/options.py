@@ -29,6 +29,8 @@ def _sentence(kind: type[Options], error: ValidationError) -> str:
     name = str(first["loc"][0]) if first["loc"] else ""
     if first["type"] == "extra_forbidden":
         return f"{kind.__name__} has no option {name!r}; it has {', '.join(kind.model_fields)}."
+    if first["type"] == "missing":
+        return f"{kind.__name__} needs {name!r}."
     said = first["msg"].removeprefix("Value error, ")
     named = said.replace("Input should be", f"{name} must be") if name else said
     return f"{kind.__name__}: {named}; got {first['input']!r}."

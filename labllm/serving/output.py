@@ -5,8 +5,8 @@ tokens. A stop string may begin in one token and end in another, so text that co
 the reader until it is decided; the string itself, and what the same token brought after it, never appear.
 
 Cost: a search in the newest text only; without a tokenizer a set look-up a token, cheap enough for simulations.
-Invariant: the texts that `append` returned, joined, are `text` once the answer has ended, and contain no stop string. An
-end-of-text token is among `token_ids` and not in the text.
+Invariant: the texts that `append` returned, joined, are `text` once the answer has ended, and contain no stop string.
+An end-of-text token is among `token_ids` and not in the text.
 """
 
 from __future__ import annotations
