@@ -22,7 +22,7 @@ from .activations import gelu
 
 
 @triton.jit
-def _sum_rows(x, residual, rows, ROWS: tl.constexpr, HIDDEN: tl.constexpr, BLOCK: tl.constexpr):
+def sum_of_rows(x, residual, rows, ROWS: tl.constexpr, HIDDEN: tl.constexpr, BLOCK: tl.constexpr):
     """This program's rows of x + residual `[ROWS, BLOCK]` in their dtype, their offsets, and which of them exist."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.arange(0, BLOCK)[None, :]
@@ -34,7 +34,7 @@ def _sum_rows(x, residual, rows, ROWS: tl.constexpr, HIDDEN: tl.constexpr, BLOCK
 
 
 @triton.jit
-def _scale(weight, HIDDEN: tl.constexpr, BLOCK: tl.constexpr):
+def scale_of_columns(weight, HIDDEN: tl.constexpr, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)[None, :]
     return tl.load(weight + column, mask=column < HIDDEN, other=0.0).to(tl.float32)
 
@@ -43,8 +43,8 @@ def _scale(weight, HIDDEN: tl.constexpr, BLOCK: tl.constexpr):
 def _add_rms_norm(
     out, total, x, residual, weight, rows, eps, ROWS: tl.constexpr, HIDDEN: tl.constexpr, BLOCK: tl.constexpr
 ):
-    sums, at, inside = _sum_rows(x, residual, rows, ROWS, HIDDEN, BLOCK)
-    w = _scale(weight, HIDDEN, BLOCK)
+    sums, at, inside = sum_of_rows(x, residual, rows, ROWS, HIDDEN, BLOCK)
+    w = scale_of_columns(weight, HIDDEN, BLOCK)
     tl.store(total + at, sums, mask=inside)
     s = sums.to(tl.float32)
     scale = tl.rsqrt(tl.sum(s * s, axis=1) / HIDDEN + eps)
@@ -55,8 +55,8 @@ def _add_rms_norm(
 def _add_layer_norm_gelu(
     out, x, residual, weight, bias, rows, eps, ROWS: tl.constexpr, HIDDEN: tl.constexpr, BLOCK: tl.constexpr
 ):
-    sums, at, inside = _sum_rows(x, residual, rows, ROWS, HIDDEN, BLOCK)
-    w, b = _scale(weight, HIDDEN, BLOCK), _scale(bias, HIDDEN, BLOCK)
+    sums, at, inside = sum_of_rows(x, residual, rows, ROWS, HIDDEN, BLOCK)
+    w, b = scale_of_columns(weight, HIDDEN, BLOCK), scale_of_columns(bias, HIDDEN, BLOCK)
     s = sums.to(tl.float32)
     mean = tl.sum(s, axis=1) / HIDDEN
     centred = s - mean[:, None]

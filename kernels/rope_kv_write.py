@@ -1,4 +1,4 @@
-"""Rotary embedding of queries and keys, and the write of keys and values into a paged cache, in one launch.
+"""Rotary embedding of queries and keys, and the write of keys and values into a cache, in one launch.
 
 Three things a layer does between its QKV GEMM and its attention: turn q, turn k, store k and v where their pages are.
 A program takes one token with all its heads. It asks for q, k, v and the angles before it uses any, turns in float32,
@@ -7,8 +7,13 @@ is (element j, element j + D / 2), as Hugging Face checkpoints have it:
 
     (a, b) -> (a cos - b sin, b cos + a sin)          Su et al. 2021, arXiv:2104.09864
 
-2 T (Hq + 2 Hkv) D e bytes and the angles. Invariant: a token with slot -1 (padding of a captured graph) writes nothing
-to the cache. It loses where an attention kernel can turn q while it loads it.
+Two more things join where their tensors are given. With q_weight and k_weight each head of q and k is normalised
+before it is turned (QK-norm; Henry et al. 2020, arXiv:2010.04245, as RMSNorm): its row is in registers already. With
+k_scale and v_scale the cache holds x / scale, rounded to its dtype (float8) from float32.
+
+2 T (Hq + 2 Hkv) D e bytes and the angles, with a float8 cache T Hkv D (2 e - 2) fewer. Invariant: a token with slot -1
+(padding of a captured graph) writes nothing to the cache. It loses where an attention kernel can turn q while it loads
+it.
 """
 
 from __future__ import annotations
@@ -25,6 +30,14 @@ def _halves(x, at, inside, HALF: tl.constexpr):
 
 
 @triton.jit
+def _normalised(first, second, weight, pair, eps, HEAD_DIM: tl.constexpr, HALF: tl.constexpr):
+    """RMSNorm of heads `[heads, D]`, given and returned as halves."""
+    scale = tl.rsqrt(tl.sum(first * first + second * second, axis=1) / HEAD_DIM + eps)[:, None]
+    first_weight, second_weight = _halves(weight, pair, pair < HALF, HALF)
+    return first * scale * first_weight, second * scale * second_weight
+
+
+@triton.jit
 def _store_turned(x, at, inside, first, second, cos, sin, HALF: tl.constexpr):
     dtype = x.dtype.element_ty
     tl.store(x + at, (first * cos - second * sin).to(dtype), mask=inside)
@@ -33,8 +46,8 @@ def _store_turned(x, at, inside, first, second, cos, sin, HALF: tl.constexpr):
 
 @triton.jit
 def _rope_kv_write(
-    out, q, k, v, k_cache, v_cache, positions, cos_sin, slot_mapping,
-    q_token, k_token, v_token, cache_block, cache_slot, cache_head,
+    out, q, k, v, k_cache, v_cache, positions, cos_sin, slot_mapping, q_weight, k_weight, k_scale, v_scale, eps,
+    q_token, k_token, v_token, cache_block, cache_slot, cache_head, scale_head,
     Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     Q_ROWS: tl.constexpr, KV_ROWS: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
@@ -50,6 +63,14 @@ def _rope_kv_write(
     k_first, k_second = _halves(k + token * k_token, kv_at, kv_inside, HALF)
     v_first, v_second = _halves(v + token * v_token, kv_at, kv_inside, HALF)
     cos, sin = _halves(cos_sin + position * HEAD_DIM, pair, pair < HALF, HALF)
+    if q_weight is not None:
+        q_first, q_second = _normalised(q_first, q_second, q_weight, pair, eps, HEAD_DIM, HALF)
+        k_first, k_second = _normalised(k_first, k_second, k_weight, pair, eps, HEAD_DIM, HALF)
+    if k_scale is not None:
+        k_steps = 1.0 / tl.load(k_scale + kv_head * scale_head, mask=kv_head < KV_HEADS, other=1.0)
+        v_steps = 1.0 / tl.load(v_scale + kv_head * scale_head, mask=kv_head < KV_HEADS, other=1.0)
+        k_first, k_second = k_first * k_steps, k_second * k_steps
+        v_first, v_second = v_first * v_steps, v_second * v_steps
 
     _store_turned(out + token * Q_HEADS * HEAD_DIM, q_at, q_inside, q_first, q_second, cos, sin, HALF)
     page = slot // BLOCK_SIZE * cache_block + slot % BLOCK_SIZE * cache_slot
@@ -71,12 +92,21 @@ def rope_kv_write(
     cos_sin: torch.Tensor,
     slot_mapping: torch.Tensor,
     num_warps: int,
+    *,
+    q_weight: torch.Tensor | None = None,
+    k_weight: torch.Tensor | None = None,
+    eps: float = 0.0,
+    k_scale: torch.Tensor | None = None,
+    v_scale: torch.Tensor | None = None,
 ) -> None:
-    """Launch: out `[T, Hq, D]` contiguous, the others as for `labllm.fusion.rope_kv_write`, which checks them."""
+    """Launch: out `[T, Hq, D]` contiguous; q_weight and k_weight `[D]` in q's dtype, or neither; k_scale and v_scale
+    `[Hkv]` float32 of the same stride, which may be 0, or neither; the others as for `labllm.fusion.rope_kv_write`,
+    which checks them.
+    """
     (tokens, q_heads, dim), kv_heads = q.shape, k.shape[1]
     _rope_kv_write[(tokens,)](
-        out, q, k, v, k_cache, v_cache, positions, cos_sin, slot_mapping,
-        q.stride(0), k.stride(0), v.stride(0), *k_cache.stride()[:3],
+        out, q, k, v, k_cache, v_cache, positions, cos_sin, slot_mapping, q_weight, k_weight, k_scale, v_scale, eps,
+        q.stride(0), k.stride(0), v.stride(0), *k_cache.stride()[:3], 0 if k_scale is None else k_scale.stride(0),
         Q_HEADS=q_heads, KV_HEADS=kv_heads, HEAD_DIM=dim, BLOCK_SIZE=k_cache.shape[1],
         Q_ROWS=triton.next_power_of_2(q_heads), KV_ROWS=triton.next_power_of_2(kv_heads),
         PAIRS=triton.next_power_of_2(dim // 2), num_warps=num_warps,

@@ -6,7 +6,17 @@ rope_kv_write.py.
 """
 
 from labllm.fusion.add_norm import add_layer_norm_gelu, add_rms_norm, fused_add_rms_norm
+from labllm.fusion.add_norm_quantize import add_rms_norm_quantize
 from labllm.fusion.gated import geglu, swiglu
-from labllm.fusion.rope import rope_kv_write
+from labllm.fusion.rope import qk_norm_rope_kv_write, rope_kv_write
 
-__all__ = ["add_layer_norm_gelu", "add_rms_norm", "fused_add_rms_norm", "geglu", "rope_kv_write", "swiglu"]
+__all__ = [
+    "add_layer_norm_gelu",
+    "add_rms_norm",
+    "add_rms_norm_quantize",
+    "fused_add_rms_norm",
+    "geglu",
+    "qk_norm_rope_kv_write",
+    "rope_kv_write",
+    "swiglu",
+]

@@ -37,6 +37,21 @@ def check_kernel(**tensors: Tensor) -> None:
     check_dtype(**tensors)
 
 
+def check_eight_bits(dtype: torch.dtype, device: str) -> None:
+    """Refuse to quantise to what is not int8 or float8_e4m3fn, or to float8 where it cannot be written: ValueError."""
+    if dtype not in (torch.int8, torch.float8_e4m3fn):
+        raise ValueError(f"the fused kernels quantise to torch.int8 and torch.float8_e4m3fn, got {dtype}")
+    if dtype == torch.float8_e4m3fn and (reason := no_float8(device)):
+        raise ValueError(reason)
+
+
+def no_float8(device: str) -> str:
+    """Why a Triton kernel on `device` cannot write float8, or an empty string."""
+    if triton_mode(device) == "interpreted":
+        return "Triton's interpreter halves numbers that it rounds up in float8: on a CPU choose int8 or a torch rung"
+    return can("fp8", device).reason
+
+
 def check_dtype(**tensors: Tensor) -> None:
     """Refuse dtypes and devices that the kernels do not take, or that differ: ValueError."""
     first, *_ = tensors.values()

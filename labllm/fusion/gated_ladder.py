@@ -80,7 +80,14 @@ GATED = Ladder(
             memory=room(2),
         ),
         compiled_rung(eager.gated, memory=room(1)),
-        triton_rung("triton", _fused_gated, "one launch: gate and up are read where they lie", "gated", memory=room(1)),
+        triton_rung(
+            "triton",
+            _fused_gated,
+            "one launch: gate and up are read where they lie",
+            "gated",
+            "activations",
+            memory=room(1),
+        ),
         Rung("flashinfer", peers.flashinfer_gated, peers.flashinfer, memory=room(1), peer=True),
         Rung(
             "liger",

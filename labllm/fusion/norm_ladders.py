@@ -62,7 +62,7 @@ def _layer_reference(inputs: LayerInputs, rows: Tensor | None) -> Tensor:
     return F.gelu(norm)
 
 
-def _eager_rms_cost(w: Rows) -> Cost:
+def eager_rms_cost(w: Rows) -> Cost:
     """Add 3, and in float32 square 2, mean 1, scale 2, then weight 2; half precision converts before and after."""
     elements, e = w.rows * w.hidden, DTYPE_BYTES[w.dtype]
     return passes_cost(6, 10, 1)(w) if w.dtype == "float32" else Cost(6.0 * elements, 7 * elements * e + 28 * elements)
@@ -106,7 +106,7 @@ ADD_RMS_NORM = Ladder(
             "eager",
             _eager_rms,
             about="the formula as it reads: a launch and a pass over memory an operation",
-            moved=_eager_rms_cost,
+            moved=eager_rms_cost,
             memory=lambda w: 10.0 * w.rows * w.hidden + room(2)(w),
         ),
         compiled_rung(eager.add_rms_norm, memory=room(2)),
@@ -115,6 +115,7 @@ ADD_RMS_NORM = Ladder(
             _fused_rms,
             "one launch: a row is read once and both results are written once",
             "add_norm",
+            "activations",
             memory=room(2),
         ),
         triton_rung(
@@ -122,6 +123,7 @@ ADD_RMS_NORM = Ladder(
             _in_place_rms,
             "results overwrite the inputs: no memory is allocated",
             "add_norm",
+            "activations",
             in_place=True,
         ),
         Rung("F.rms_norm", _library_rms, moved=passes_cost(6, 5, 1), memory=room(2), peer=True),
@@ -153,6 +155,7 @@ ADD_LAYER_NORM_GELU = Ladder(
             _fused_layer,
             "one launch: a row is read once, reduced in registers and written once",
             "add_norm",
+            "activations",
             memory=room(1),
         ),
     ),

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from labllm.bench import Ladder, Rung, axis
-from labllm.fusion.rope import eager_rope_kv_write, rope_kv_write
+from labllm.fusion.eager_rope import eager_rope_kv_write
+from labllm.fusion.rope import rope_kv_write
 from labllm.fusion.vertical import DTYPES, ROWS, compiled_rung, draw
 from labllm.roofline import DTYPE_BYTES, Cost
 

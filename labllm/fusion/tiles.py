@@ -1,8 +1,9 @@
 """How much a program of the fused kernels takes: whole rows where they are reduced, pieces of rows where not.
 
-A thread that streams wants several 16-byte loads on their way at once, a device as many programs as it has
-multiprocessors. So many short rows share a program, a long row gets more warps, and where there are fewer programs
-than multiprocessors, each has fewer elements a thread and is sooner done.
+Where rows may be cut, a thread takes one 16-byte load of half precision from each input, and the device has many such
+programs in flight: larger pieces wait longer for their last load. A row that is reduced stays with one program, whose
+warps wait for each other at every reduction: few warps with many elements each where other programs fill that time,
+more where a multiprocessor has only the one. Short rows share a program.
 """
 
 from __future__ import annotations
@@ -13,10 +14,9 @@ from labllm.hardware import Machine
 
 WARP = 32
 TILE = 2048  # elements that rows shorter than this are gathered to
-PIECE = 4096  # elements of one row that a program takes at most where rows may be cut
-SMALLEST_PIECE = 512
-MOST_WARPS = 32
-STREAMING, HURRIED = 32, 8  # elements a thread: many programs a multiprocessor, and fewer than one
+PIECE = 1024  # elements that a program takes where rows may be cut
+EACH, MOST_EACH = 8, 64  # elements a thread: one 16-byte load of half precision, and what its registers hold
+STREAMING, HURRIED = 4, 8  # warps for a row: beside other programs on a multiprocessor, and alone
 
 
 class Tile(NamedTuple):
@@ -30,31 +30,30 @@ class Tile(NamedTuple):
 def whole_rows(count: int, hidden: int, machine: Machine) -> Tile:
     """The tile for `count` rows of `hidden` elements, each reduced by one program."""
     block = _power_of_two(hidden)
-    rows = _shared_rows(count, block, 1, machine)
-    return Tile(rows, block, _warps(rows * block, -(-count // rows), machine))
+    rows = _shared_rows(count, block, 1, TILE, machine)
+    warps = STREAMING if -(-count // rows) > machine.cores else HURRIED
+    fewest, most = (rows * block // (WARP * each) for each in (MOST_EACH, EACH))
+    return Tile(rows, block, max(1, fewest, min(warps, most)))
 
 
 def cut_rows(count: int, columns: int, machine: Machine) -> Tile:
     """The tile for `count` rows of `columns` elements that may be cut anywhere."""
     block = min(PIECE, _power_of_two(columns))
-    while block > SMALLEST_PIECE and count * -(-columns // block) < machine.cores:
-        block //= 2
-    pieces = -(-columns // block)
-    rows = _shared_rows(count, block, pieces, machine)
-    return Tile(rows, block, _warps(rows * block, -(-count // rows) * pieces, machine))
+    rows = _shared_rows(count, block, -(-columns // block), PIECE, machine)
+    return Tile(rows, block, max(1, rows * block // (WARP * EACH)))
 
 
-def _shared_rows(count: int, block: int, pieces: int, machine: Machine) -> int:
-    """As many rows as fill TILE, and fewer where the device would not be filled."""
-    rows = max(1, TILE // block)
+def head_warps(elements: int) -> int:
+    """Warps for one token's query heads of `elements` together, taken whole by one program, its KV heads with them."""
+    return min(HURRIED, max(1, _power_of_two(elements) // (WARP * STREAMING * EACH)))
+
+
+def _shared_rows(count: int, block: int, pieces: int, tile: int, machine: Machine) -> int:
+    """As many rows as fill `tile` elements, and fewer where the device would not be filled."""
+    rows = max(1, tile // block)
     while rows > 1 and -(-count // rows) * pieces < machine.cores:
         rows //= 2
     return rows
-
-
-def _warps(elements: int, programs: int, machine: Machine) -> int:
-    each = STREAMING if programs > machine.cores else HURRIED
-    return min(MOST_WARPS, max(1, elements // (WARP * each)))
 
 
 def _power_of_two(size: int) -> int:

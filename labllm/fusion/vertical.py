@@ -72,9 +72,9 @@ def compiled_rung(function: Callable[..., Any], **more: Any) -> Rung:
     )
 
 
-def triton_rung(name: str, run: Callable[[Any], Any], about: str, kernel: str, **more: Any) -> Rung:
-    """A rung whose kernel is kernels/`kernel`.py."""
-    sources = f"labllm.kernels.{kernel}", "labllm.kernels.activations"
+def triton_rung(name: str, run: Callable[[Any], Any], about: str, *kernels: str, **more: Any) -> Rung:
+    """A rung whose kernels are in kernels/, in the files that `kernels` names."""
+    sources = tuple(f"labllm.kernels.{kernel}" for kernel in kernels)
     return Rung(name, run, about=about, needs=("triton",), sources=sources, **more)
 
 

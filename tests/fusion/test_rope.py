@@ -9,7 +9,7 @@ import torch
 
 from labllm.bench import KernelClock, measure
 from labllm.fusion import rope_kv_write
-from labllm.fusion.rope import eager_rope_kv_write
+from labllm.fusion.eager_rope import eager_rope_kv_write
 from labllm.fusion.rope_ladder import ROPE_KV_WRITE, KvInputs, KvWrite
 from labllm.hardware import default_device, triton_mode
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labllm.fusion.check import MAX_HIDDEN
-from labllm.fusion.tiles import PIECE, TILE, Tile, cut_rows, whole_rows
+from labllm.fusion.tiles import MOST_EACH, PIECE, TILE, Tile, cut_rows, whole_rows
 from labllm.hardware import this_machine
 
 COUNTS, HIDDEN = st.integers(1, 100_000), st.integers(1, MAX_HIDDEN)
@@ -25,6 +25,7 @@ def test_a_program_holds_whole_rows(count: int, hidden: int) -> None:
     tile = whole_rows(count, hidden, LARGE)
     assert sound(tile) and hidden <= tile.block < 2 * hidden
     assert tile.rows * tile.block <= max(TILE, tile.block)
+    assert tile.rows * tile.block <= MOST_EACH * 32 * tile.num_warps
 
 
 @given(COUNTS, HIDDEN)
@@ -38,6 +39,12 @@ def test_short_rows_share_a_program_only_where_there_are_enough() -> None:
     assert whole_rows(64, 64, LARGE).rows == 1
 
 
-def test_one_row_is_hurried_by_more_warps_or_cut_in_more_pieces() -> None:
+def test_one_row_is_hurried_by_more_warps() -> None:
     assert whole_rows(1, 4096, LARGE).num_warps > whole_rows(16384, 4096, LARGE).num_warps
-    assert cut_rows(1, 14336, LARGE).block < cut_rows(16384, 14336, LARGE).block
+    assert whole_rows(16384, 16384, LARGE).num_warps >= whole_rows(1, 16384, LARGE).num_warps
+
+
+def test_a_thread_of_a_cut_row_has_one_load() -> None:
+    for count, columns in ((1, 14336), (16384, 4096), (16384, 64)):
+        tile = cut_rows(count, columns, LARGE)
+        assert tile.rows * tile.block == 8 * 32 * tile.num_warps
