@@ -96,6 +96,13 @@ def _cost(w: PagedDecode) -> Cost:
     return Cost(4.0 * keys * w.q_heads * w.head_dim, _kv_bytes(w, keys) + rows + 4 * sum(_blocks(w)))
 
 
+def _input_bytes(w: PagedDecode) -> float:
+    """What `_inputs` allocates: whole pages, the one of NaN with them, a table of equal rows, queries and lengths."""
+    blocks = _blocks(w)
+    queries = w.batch * w.q_heads * w.head_dim * DTYPE_BYTES[w.dtype]
+    return _kv_bytes(w, (sum(blocks) + 1) * w.block_size) + queries + 4 * w.batch * (max(blocks) + 1)
+
+
 def _gathered(w: PagedDecode) -> Cost:
     return _cost(w) + Cost(0, 2 * _kv_bytes(w, w.batch * w.context))
 
@@ -180,7 +187,7 @@ PAGED_DECODE = Ladder(
     title="Paged decode attention: one new token a sequence",
     workload=PagedDecode,
     inputs=_inputs,
-    input_bytes=lambda w: _cost(w).bytes,
+    input_bytes=_input_bytes,
     cost=_cost,
     reference=lambda inputs, rows: reference(*inputs, rows=rows),
     rungs=(

@@ -26,7 +26,10 @@ class Allocator(Protocol):
     num_slots: int
 
     def admit(self, owner: Hashable, prompt_len: int, max_len: int) -> bool:
-        """Take in a sequence of prompt_len tokens that may reach max_len; False, and no change, without room."""
+        """Take in a sequence of prompt_len tokens that may reach max_len; False, and no change, without room.
+
+        Raises ValueError, and changes nothing, for no token, for more than max_len, and for an owner that is in.
+        """
 
     def grow(self, owner: Hashable) -> bool:
         """Room for one more token of `owner`; False, and no change, without room."""
@@ -48,6 +51,7 @@ class MaxLength:
         self.num_slots, self.arena = num_slots, Arena(num_slots)
 
     def admit(self, owner: Hashable, prompt_len: int, max_len: int) -> bool:
+        _check(owner, owner in self.arena.spans, prompt_len, max_len)
         if self.arena.allocate(owner, max_len) is None:
             return False
         self.arena.append(owner, prompt_len)
@@ -74,6 +78,7 @@ class PowerOfTwo:
         self.num_slots, self.buddies = num_slots, Buddies(num_slots)
 
     def admit(self, owner: Hashable, prompt_len: int, max_len: int) -> bool:
+        _check(owner, owner in self.buddies.spans, prompt_len, max_len)
         span = self.buddies.allocate(owner, prompt_len)
         if span is None:
             return False
@@ -114,6 +119,7 @@ class Paged:
         self.tables: dict[Hashable, BlockTable] = {}
 
     def admit(self, owner: Hashable, prompt_len: int, max_len: int) -> bool:
+        _check(owner, owner in self.tables, prompt_len, max_len)
         kept = self.kept if self.tables else 0
         if self.pool.blocks_for(prompt_len) + kept > self.pool.num_free:
             return False
@@ -137,3 +143,10 @@ class Paged:
     def spans(self, owner: Hashable) -> list[tuple[int, int]]:
         size = self.pool.block_size
         return [(block * size, size) for block in self.tables[owner].blocks]
+
+
+def _check(owner: Hashable, is_in: bool, prompt_len: int, max_len: int) -> None:
+    if not 1 <= prompt_len <= max_len:
+        raise ValueError(f"A sequence comes with 1 to max_len = {max_len} tokens; {owner!r} has {prompt_len}.")
+    if is_in:
+        raise ValueError(f"{owner!r} has a place already; finish it before it is admitted again.")

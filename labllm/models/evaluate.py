@@ -65,8 +65,11 @@ def evaluate(
 ) -> Quality:
     """Score token ids with `model`; context defaults to its positions (at most 2048), stride to half of that.
 
-    Raises ValueError for texts without a token to score, ids outside the vocabulary, or a context that does not fit.
+    Raises ValueError for texts without a token to score, ids outside the vocabulary, a context that does not fit, or a
+    number of bytes that is not positive.
     """
+    if num_bytes is not None and num_bytes < 1:
+        raise ValueError(f"A text has at least one byte; got num_bytes = {num_bytes} (None leaves bits a byte out).")
     nats = hits = count = 0.0
     for ids, step, rows, targets in _batches(model, documents, context, stride, progress):
         logits = _logits(model, ids, step, rows).float()

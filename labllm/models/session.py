@@ -50,8 +50,10 @@ class Session:
     def answer(self, ids: Sequence[int], max_new_tokens: int) -> list[int]:
         """Read a turn and write `max_new_tokens` greedy ids; all but the last of them are cached, it is the next input.
 
-        Raises ValueError as `read`.
+        Raises ValueError as `read`, and for no id to write: `read` takes a turn in without an answer.
         """
+        if max_new_tokens < 1:
+            raise ValueError(f"An answer has at least one token, got {max_new_tokens}; read(ids) only takes a turn in.")
         turn, answer = list(ids), []
         for _ in range(max_new_tokens):
             turn = [int(self.read(turn).argmax())]

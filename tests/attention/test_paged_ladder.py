@@ -47,6 +47,12 @@ def test_inputs_hold_each_length_once_and_every_page_is_owned_once(spread: str) 
     assert not torch.equal(inputs.block_table[used], inputs.block_table[used].sort().values)
 
 
+@pytest.mark.parametrize("spread", ["equal", "even", "skewed"])
+def test_the_inputs_take_the_bytes_that_the_formula_says(spread: str) -> None:
+    w = PagedDecode(100, 9, 64, spread, 4, 2, 64, "float16")
+    assert LADDER.input_bytes(w) == sum(x.nbytes for x in LADDER.inputs(w, "cpu", 0))
+
+
 def test_gathering_moves_three_times_the_bytes_and_more_where_lengths_differ() -> None:
     moved = LADDER["gather"].moved
     equal, skewed = (PagedDecode(4096, 64, 16, s, 32, 8, 128, "bfloat16") for s in ("equal", "skewed"))

@@ -67,6 +67,21 @@ def test_every_slot_is_counted_and_every_request_served(name: str, requests: lis
     assert kinds(requests, allocator, {})["free"] == ((0, slots),)
 
 
+@pytest.mark.parametrize("name", MAKE)
+def test_who_is_refused_holds_nothing(name: str) -> None:
+    allocator = MAKE[name](40)
+    for prompt_len, max_len in ((0, 8), (9, 8), (-1, 8), (0, 0)):
+        with pytest.raises(ValueError, match=rf"1 to max_len = {max_len} tokens; 'a' has {prompt_len}"):
+            allocator.admit("a", prompt_len, max_len)
+    assert allocator.admit("a", 8, 8)
+    held, spans = allocator.held("a"), allocator.spans("a")
+    with pytest.raises(ValueError, match="'a' has a place already"):
+        allocator.admit("a", 3, 8)
+    assert (allocator.held("a"), allocator.spans("a")) == (held, spans)
+    allocator.finish("a")
+    assert allocator.admit("b", 32, 32), "all slots are free again"
+
+
 def replayed(allocator: Allocator, requests: list[Request]) -> list[Moment]:
     return list(follow(requests, allocator, lambda r: MAX_LEN))
 

@@ -78,6 +78,8 @@ def test_bad_texts_are_refused(model: Llama) -> None:
         evaluate(model, [[5, 97]])
     with pytest.raises(ValueError, match="1 <= stride <= context <= 512"):
         evaluate(model, [[5, 6]], context=600)
+    with pytest.raises(ValueError, match="at least one byte; got num_bytes = 0"):
+        evaluate(model, [[5, 6]], num_bytes=0)
 
 
 def test_held_out_text_is_the_library_of_this_python() -> None:

@@ -42,6 +42,13 @@ def test_a_conversation_ends_where_its_row_does(model):
         session.read([])
 
 
+def test_an_answer_of_no_token_is_refused_before_the_turn_is_read(model):
+    session = Session(model, 8)
+    with pytest.raises(ValueError, match=r"at least one token, got 0; read\(ids\)"):
+        session.answer([1, 2], 0)
+    assert session.ids == []
+
+
 def test_a_turn_can_be_taken_back(model):
     session = Session(model, 32)
     session.read([1, 2, 3, 4])
