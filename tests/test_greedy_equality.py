@@ -20,7 +20,8 @@ from labllm.cache.table import BlockTable
 from labllm.models.generate import collect, generate_cached, generate_recompute
 from labllm.models.heldout import held_out
 from labllm.models.llama import Llama
-from labllm.models.paged import PagedModel, generate_forked, generate_paged
+from labllm.models.operations import FUSED
+from labllm.models.paged import PagedModel, generate_forked, generate_graphed, generate_paged
 from labllm.models.pico import pico, pico_tokenizer
 
 Ids = list[list[int]]
@@ -53,6 +54,11 @@ def paged_in_chunks(model: Llama, prompts: Ids, max_new_tokens: int, block_size:
     return collect(paged.write(tables, [prompt[-1:] for prompt in prompts], max_new_tokens))
 
 
+def fused(model: Llama, prompts: Ids, max_new_tokens: int, path: Callable[[Llama, Ids, int], Ids]) -> Ids:
+    """`path` on the packed model of the same weights, fused where kernels compile."""
+    return path(fused_on(model.device.type), prompts, max_new_tokens)
+
+
 def forked(model: Llama, prompts: Ids, max_new_tokens: int, block_size: int) -> Ids:
     """Every prompt forks before its last token, and what another branch writes leaves no trace in this one."""
     made = []
@@ -81,12 +87,28 @@ PATHS: dict[str, Callable[[Llama, Ids, int], Ids]] = {
         }.items()
         for size in (1, 16, 64)
     },
+    "decode in graphs": generate_graphed,
+    **{
+        f"fused, {name}": partial(fused, path=path)
+        for name, path in {
+            "recompute": generate_recompute,
+            "cached": generate_cached,
+            "paged": generate_paged,
+            "paged by the kernels": partial(generate_paged, attend=PagedAttention),
+            "decode in graphs": generate_graphed,
+        }.items()
+    },
 }
 
 
 @cache
 def model_on(device: str) -> Llama:
     return pico(device, torch.float32)
+
+
+@cache
+def fused_on(device: str) -> Llama:
+    return pico(device, torch.float32, FUSED)
 
 
 @cache

@@ -15,12 +15,14 @@ import torch
 from torch import Tensor
 
 from labllm.attention.attend import Attend
+from labllm.attention.paged_attend import PagedAttention
 from labllm.attention.paged_torch import GatherAttention
 from labllm.cache.paged import PagedCache
 from labllm.cache.pool import BlockPool
 from labllm.cache.step import Step
 from labllm.cache.table import BlockTable, append_all
 from labllm.models.generate import Prompts, collect, prompt_lengths
+from labllm.models.graphs import DecodeGraphs
 from labllm.models.llama import Llama
 
 
@@ -56,11 +58,17 @@ class PagedModel:
 
         Raises `OutOfBlocks`, and changes nothing, where the pool has too few blocks.
         """
-        num_cached, num_new = [table.num_tokens for table in tables], [len(chunk) for chunk in chunks]
+        step = self.step(tables, [len(chunk) for chunk in chunks], self.model.device)
+        return self.model(torch.tensor([i for chunk in chunks for i in chunk], device=self.model.device), step)
+
+    def step(self, tables: Sequence[BlockTable], num_new: Sequence[int], device: torch.device | str) -> Step:
+        """Make room for num_new[b] tokens behind sequence b and say where they go; the step's tensors on `device`.
+
+        Raises `OutOfBlocks`, and changes nothing, where the pool has too few blocks.
+        """
+        num_cached = [table.num_tokens for table in tables]
         self.cache.copy_blocks(append_all(tables, num_new).copies)
-        blocks, device = [table.blocks for table in tables], self.model.device
-        step = Step.paged(blocks, num_cached, num_new, self.pool.block_size, device)
-        return self.model(torch.tensor([i for chunk in chunks for i in chunk], device=device), step)
+        return Step.paged([table.blocks for table in tables], num_cached, num_new, self.pool.block_size, device)
 
     def write(self, tables: Sequence[BlockTable], chunks: Prompts, max_new_tokens: int) -> Iterator[Tensor]:
         """Read the chunks, then yield the greedy next id of every sequence, [B] int64, max_new_tokens times."""
@@ -81,6 +89,26 @@ def generate_paged(
     paged = PagedModel(model, _blocks(model, prompts, max_new_tokens, block_size), block_size, attend)
     tables = [BlockTable(paged.pool) for _ in prompts]
     return collect(paged.write(tables, prompts, max_new_tokens))
+
+
+def generate_graphed(model: Llama, prompts: Prompts, max_new_tokens: int, block_size: int = 16) -> list[list[int]]:
+    """As `generate_paged` by the kernels, every decode step a CUDA graph; ids stay on the device until the end.
+
+    On a CPU the same loop runs without graphs. Raises ValueError for bad prompts.
+    """
+    return collect(stream_graphed(model, prompts, max_new_tokens, block_size))
+
+
+def stream_graphed(model: Llama, prompts: Prompts, max_new_tokens: int, block_size: int = 16) -> Iterator[Tensor]:
+    """Yield the next id of every prompt, [B] int64 on the model's device, max_new_tokens times; see above."""
+    paged = PagedModel(model, _blocks(model, prompts, max_new_tokens, block_size), block_size, PagedAttention)
+    graphs = DecodeGraphs(paged.model, len(prompts), max(map(len, prompts)) + max_new_tokens, [len(prompts)])
+    tables = [BlockTable(paged.pool) for _ in prompts]
+    ids = paged.read(tables, prompts).argmax(dim=-1)
+    yield ids
+    for _ in range(max_new_tokens - 1):
+        ids = graphs.run(ids, paged.step(tables, [1] * len(tables), "cpu")).argmax(dim=-1)
+        yield ids
 
 
 def generate_forked(
