@@ -20,6 +20,8 @@ LADDERS = {
     "add-rms-norm-quantize": "labllm.fusion.quantize_ladder:ADD_RMS_NORM_QUANTIZE",
     "swiglu": "labllm.fusion.gated_ladder:GATED",
     "rope-kv-write": "labllm.fusion.rope_ladder:ROPE_KV_WRITE",
+    "rope-kv-write-float8": "labllm.fusion.rope_float8_ladder:ROPE_KV_WRITE_FLOAT8",
+    "qk-norm-rope-kv-write": "labllm.fusion.qk_norm_ladder:QK_NORM_ROPE_KV_WRITE",
     "layer-parts": "labllm.models.parts:PARTS",
     "generation": "labllm.models.ladder:GENERATION",
     "conversation-turn": "labllm.models.turns:TURNS",

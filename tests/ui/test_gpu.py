@@ -7,16 +7,18 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from matplotlib.colors import to_hex
 
 from labllm.hardware import Machine
 from labllm.ui import chip, gpu
 from labllm.ui.chip import H200, this_chip
-from labllm.ui.style import GRID, png
+from labllm.ui.style import COLORS, png
 
 
 def squares(fig) -> int:
+    """How many multiprocessors are drawn; one of them is filled."""
     small = [p for p in fig.axes[0].patches if p.get_linewidth() == 0.4]
-    assert sum(p.get_facecolor()[:3] != tuple(int(GRID[i : i + 2], 16) / 255 for i in (1, 3, 5)) for p in small) == 1
+    assert sum(to_hex(p.get_facecolor()).upper() == COLORS[0] for p in small) == 1
     return len(small)
 
 
@@ -24,7 +26,7 @@ def squares(fig) -> int:
 def test_every_multiprocessor_is_a_square_inside_the_frame(count: int):
     fig = gpu.chart(dataclasses.replace(H200, multiprocessors=count))
     assert squares(fig) == count
-    assert all(0 <= p.get_x() and 0 <= p.get_y() for p in fig.axes[0].patches)
+    assert all(p.get_x() >= 0 and p.get_y() >= 0 for p in fig.axes[0].patches)
     assert png(fig) == png(gpu.chart(dataclasses.replace(H200, multiprocessors=count)))
 
 
