@@ -40,16 +40,22 @@ class BlockTable:
 
         Raises `OutOfBlocks`, and changes nothing, where the pool has too few blocks; ValueError for less than a token.
         """
+        start = self.num_tokens
+        copies = self.grow(num_tokens)
+        return Append(self.slots(start, self.num_tokens), copies)
+
+    def grow(self, num_tokens: int) -> list[tuple[int, int]]:
+        """As `append`, without the list of slots: the copies that must be made."""
         if num_tokens < 1:
             raise ValueError(f"Append at least one token; got {num_tokens}.")
-        start, end = self.num_tokens, self.num_tokens + num_tokens
+        end = self.num_tokens + num_tokens
         copied = self._writes_shared_block()
         new = self.pool.allocate(self.pool.blocks_for(end) - len(self.blocks) + copied)
         copies = [(self.blocks.pop(), new[0])] if copied else []
         self.pool.free(source for source, _ in copies)
         self.blocks += new
         self.num_tokens = end
-        return Append(self.slots(start, end), copies)
+        return copies
 
     def slots(self, start: int, end: int) -> list[int]:
         """Slots of the tokens start .. end - 1. Raises ValueError for tokens that the table does not hold."""
