@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
 
 from labllm.hardware import Machine
 from labllm.ui import chip, gpu
@@ -15,9 +16,13 @@ from labllm.ui.chip import H200, this_chip
 from labllm.ui.style import COLORS, png
 
 
+def boxes(fig) -> list[Rectangle]:
+    return [p for p in fig.axes[0].patches if isinstance(p, Rectangle)]
+
+
 def squares(fig) -> int:
     """How many multiprocessors are drawn; one of them is filled."""
-    small = [p for p in fig.axes[0].patches if p.get_linewidth() == 0.4]
+    small = [p for p in boxes(fig) if p.get_linewidth() == 0.4]
     assert sum(to_hex(p.get_facecolor()).upper() == COLORS[0] for p in small) == 1
     return len(small)
 
@@ -26,7 +31,7 @@ def squares(fig) -> int:
 def test_every_multiprocessor_is_a_square_inside_the_frame(count: int):
     fig = gpu.chart(dataclasses.replace(H200, multiprocessors=count))
     assert squares(fig) == count
-    assert all(p.get_x() >= 0 and p.get_y() >= 0 for p in fig.axes[0].patches)
+    assert all(p.get_x() >= 0 and p.get_y() >= 0 for p in boxes(fig))
     assert png(fig) == png(gpu.chart(dataclasses.replace(H200, multiprocessors=count)))
 
 
