@@ -58,8 +58,14 @@ def requests_of(trace: Iterable[TracedRequest], source: Source) -> list[Request]
 
 
 def replay(engine: Engine, requests: Sequence[Request]) -> None:
-    """Serve `requests`, each from its arrival on. Raises ValueError where one can never be served."""
+    """Serve `requests`; their arrivals count from now on, and become times of the engine's clock.
+
+    Raises ValueError where a request can never be served.
+    """
     clock, coming = engine.clock, sorted(requests, key=lambda request: -request.arrival)
+    begin = clock.now()
+    for request in requests:
+        request.arrival += begin
     while coming or engine.has_unfinished:
         now = clock.now()
         while coming and coming[-1].arrival <= now:
