@@ -57,7 +57,7 @@ class Engine:
         self._flights: deque[Flight] = deque()
         self._deadlines: list[tuple[float, int, Request]] = []
         self._added = 0
-        self._changed: dict[Request, None] = {}
+        self._changed: list[Request] = []
 
     @classmethod
     def of(
@@ -102,11 +102,11 @@ class Engine:
         """
         self._give_up_late()
         step = self.scheduler.schedule()
-        if step.chunks:
+        if step.num_tokens:
             self._start(step)
-        if self._flights and (len(self._flights) > self.executor.lookahead or not step.chunks):
+        if self._flights and (len(self._flights) > self.executor.lookahead or not step.num_tokens):
             self._read()
-        changed, self._changed = list(self._changed), {}
+        changed, self._changed = self._changed, []
         return changed
 
     def _start(self, step: ScheduledStep) -> None:
@@ -132,10 +132,10 @@ class Engine:
         now = self.clock.now()
         if self.log is not None:
             self.log.append(scheduled.ended(now, step))
-        for request in update(step, tokens, now, self.scheduler):
-            self._changed[request] = None
-            if request.finished:
-                self._leave(request, now)
+        changed, ended = update(step, tokens, now, self.scheduler)
+        self._changed += changed
+        for request in ended:
+            self._leave(request, now)
 
     def _fail(self, steps: Iterable[ScheduledStep], error: Exception) -> None:
         """What was computed in these steps cannot be trusted: their requests end."""
@@ -154,7 +154,7 @@ class Engine:
 
     def _end(self, request: Request, reason: FinishReason) -> None:
         request.output.finish(reason)
-        self._changed[request] = None
+        self._changed.append(request)
         self._leave(request, self.clock.now())
 
     def _leave(self, request: Request, now: float) -> None:

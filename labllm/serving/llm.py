@@ -78,9 +78,8 @@ class LLM:
                 f"Parameters and priorities are one a prompt, or one for all; "
                 f"got {len(prompts)} prompts, {len(params)} parameters and {len(priority)} priorities."
             )
-        groups = [
-            self._requests(number, *row) for number, row in enumerate(zip(prompts, params, priority, strict=True))
-        ]
+        rows = zip(prompts, params, priority, strict=True)
+        groups = [self._requests(number, *row) for number, row in enumerate(rows)]
         self._serve([request for group in groups for request in group])
         return [RequestOutput.of(group[0].id, prompt, group) for prompt, group in zip(prompts, groups, strict=True)]
 

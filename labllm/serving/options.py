@@ -33,4 +33,4 @@ def _sentence(kind: type[Options], error: ValidationError) -> str:
         return f"{kind.__name__} needs {name!r}."
     said = first["msg"].removeprefix("Value error, ")
     named = said.replace("Input should be", f"{name} must be") if name else said
-    return f"{kind.__name__}: {named}; got {first['input']!r}."
+    return f"{kind.__name__}: {named}; got {first['input']!r}." if name else f"{kind.__name__}: {named}."

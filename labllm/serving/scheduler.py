@@ -30,21 +30,34 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScheduledStep:
-    """One pass of the model.
+    """One pass of the model: decodes, which bring one token each and sample, then reads.
 
-    chunks       the first num_decodes of them bring one token each
-    num_tokens   of all chunks
-    seated       requests that took a seat in this step: they are new, or come back after a preemption
-    grown        requests whose table names other blocks than before, the seated ones included
-    preempted    requests that lost seat and blocks to others; none of them is in chunks
+    decodes, contexts  requests, and how many tokens of each were computed before; two lists, for there are many
+    reads              longer chunks, and such as do not sample
+    num_tokens         of all
+    seated             requests that took a seat in this step: they are new, or come back after a preemption
+    grown              requests whose table names other blocks than before
+    preempted          requests that lost seat and blocks to others; none of them computes in this step
     """
 
-    chunks: Sequence[Chunk] = ()
-    num_decodes: int = 0
+    decodes: Sequence[Request] = ()
+    contexts: Sequence[int] = ()
+    reads: Sequence[Chunk] = ()
     num_tokens: int = 0
     seated: Sequence[Request] = ()
     grown: Sequence[Request] = ()
     preempted: Sequence[Request] = ()
+
+    @property
+    def sampling(self) -> list[Request]:
+        """The requests that get a token, in the order in which an executor gives their ids."""
+        return [*self.decodes, *(chunk.request for chunk in self.reads if chunk.samples)]
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        """All as chunks, the decodes first."""
+        decodes = zip(self.decodes, self.contexts, strict=True)
+        return [*(Chunk(request, context, 1, True) for request, context in decodes), *self.reads]
 
 
 class Scheduler(Protocol):
@@ -61,7 +74,7 @@ class Scheduler(Protocol):
         """Take a request in; it waits."""
 
     def schedule(self) -> ScheduledStep:
-        """Plan the next step; without chunks where nothing can be computed before a step in flight is read."""
+        """Plan the next step; without tokens where nothing can be computed before a step in flight is read."""
 
     def finish(self, request: Request) -> None:
         """`request` has ended (finish_reason says how), wherever it stood: its seat and blocks may serve others."""

@@ -11,24 +11,27 @@ from labllm.serving.request import Request
 from labllm.serving.scheduler import ScheduledStep, Scheduler
 
 
-def update(step: ScheduledStep, tokens: Tokens, now: float, scheduler: Scheduler) -> list[Request]:
-    """Hand the ids of `step` out; returns the requests that got one, those that end by it among them.
+def update(
+    step: ScheduledStep, tokens: Tokens, now: float, scheduler: Scheduler
+) -> tuple[list[Request], list[Request]]:
+    """Hand the ids of `step` out -> (requests that got one, those of them that end by it).
 
     A full block of an answer is remembered when the id of its last token is known: that of the token just read.
     """
-    changed = []
+    changed, ended = [], []
     block_size, logprobs = scheduler.pool.block_size, tokens.logprobs
-    sampled = [chunk for chunk in step.chunks if chunk.samples]
-    for number, (chunk, token) in enumerate(zip(sampled, tokens.ids, strict=True)):
-        request = chunk.request
+    for number, (request, token) in enumerate(zip(step.sampling, tokens.ids, strict=True)):
         output = request.output
         if output.finish_reason is not None:
             continue
         output.append(token)
         request.token_times.append(now)
         changed.append(request)
+        if output.finish_reason is not None:
+            ended.append(request)
         if logprobs is not None and logprobs[number] is not None:
             output.logprobs.append(logprobs[number])
-        if not (chunk.num_computed + chunk.num_new) % block_size:
+    for request, context in zip(step.decodes, step.contexts, strict=True):
+        if not (context + 1) % block_size:
             scheduler.remember(request)
-    return changed
+    return changed, ended

@@ -63,7 +63,7 @@ class RealExecutor:
         sampled = self.sampler.sample(logits, rows)
         if self.lookahead:
             self.last_ids[self._sent(last)] = sampled.ids
-        counts = () if rows.num_logprobs is None else [c.request.params.logprobs for c in step.chunks if c.samples]
+        counts = () if rows.num_logprobs is None else [request.params.logprobs for request in step.sampling]
         return Arriving(sampled, counts)
 
     def _ids(self, inputs: Inputs) -> Tensor:

@@ -25,13 +25,13 @@ UNKNOWN = -1
 class Inputs(NamedTuple):
     """One step's inputs, on the host.
 
-    ids          [T] int64, `unknown` of them UNKNOWN
+    ids          [T] int64, some of them UNKNOWN where `unknown`
     token_seats  [T] int64, the seat of each token; last_seats [B], of each chunk
     sampled      None where every chunk samples, else the numbers of those that do, [S] int64
     """
 
     ids: Tensor
-    unknown: int
+    unknown: bool
     token_seats: Tensor
     last_seats: Tensor
     sampled: Tensor | None
@@ -51,30 +51,20 @@ class Preparer:
         for request in scheduled.grown:
             blocks = request.table.blocks
             self.tables[request.seat, : len(blocks)] = blocks
-        chunks = scheduled.chunks
-        seats = np.array([chunk.request.seat for chunk in chunks])
-        computed = np.array([chunk.num_computed for chunk in chunks])
-        new = np.array([chunk.num_new for chunk in chunks])
-        ids, unknown = self._ids(scheduled)
+        reads = scheduled.reads
+        seats = np.array([r.seat for r in scheduled.decodes] + [chunk.request.seat for chunk in reads])
+        computed = np.array([*scheduled.contexts, *(chunk.num_computed for chunk in reads)])
+        new = np.array([1] * len(scheduled.decodes) + [chunk.num_new for chunk in reads])
+        samples = np.array([True] * len(scheduled.decodes) + [chunk.samples for chunk in reads])
+        ids = _ids(scheduled)
         return Inputs(
             torch.from_numpy(ids),
-            unknown,
+            bool((ids == UNKNOWN).any()),
             torch.from_numpy(np.repeat(seats, new)),
             torch.from_numpy(seats),
-            None if all(c.samples for c in chunks) else torch.tensor([i for i, c in enumerate(chunks) if c.samples]),
+            None if samples.all() else torch.from_numpy(samples.nonzero()[0]),
             self._step(seats, computed, new),
         )
-
-    def _ids(self, scheduled: ScheduledStep) -> tuple[np.ndarray, int]:
-        ids: list[int] = []
-        unknown = 0
-        for request, computed, new, _ in scheduled.chunks:
-            known = request.ids(computed, computed + new)
-            ids += known
-            if len(known) < new:
-                ids.append(UNKNOWN)  # only the last sampled one can be missing
-                unknown += 1
-        return np.array(ids, dtype=np.int64), unknown
 
     def _step(self, seats: np.ndarray, computed: np.ndarray, new: np.ndarray) -> Step:
         size, lens = self.block_size, computed + new
@@ -94,3 +84,13 @@ class Preparer:
             max_seq_len=longest,
             host_lengths=tuple(zip(new.tolist(), lens.tolist(), strict=True)),
         )
+
+
+def _ids(scheduled: ScheduledStep) -> np.ndarray:
+    """Ids of all tokens, [T] int64. Only a decode can wait for one: whoever reads was not scheduled a step before."""
+    ids: list[int] = []
+    for request, context in zip(scheduled.decodes, scheduled.contexts, strict=True):
+        ids += request.ids(context, context + 1) or [UNKNOWN]
+    for request, computed, new, _ in scheduled.reads:
+        ids += request.ids(computed, computed + new)
+    return np.array(ids, dtype=np.int64)

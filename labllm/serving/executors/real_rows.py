@@ -1,7 +1,7 @@
 """Sampling parameters of a step's rows, made anew only where other requests sample than in the step before.
 
 While the same requests decode, each is one position further on and nothing else changes, so the batch moves on by
-itself, on the device. Invariant: row b of the batch is the b-th chunk that samples.
+itself, on the device. Invariant: row b of the batch is that of the b-th request of `step.sampling`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class Rows:
         for request in step.seated:
             if request.params.repetition_penalty != 1:
                 self._sampler.admit(request.seat, request.ids(0, request.num_known))
-        chunks = [chunk for chunk in step.chunks if chunk.samples]
-        requests = [chunk.request for chunk in chunks]
+        requests = step.sampling
         if self._batch is not None and requests == self._requests:
             self._batch = self._batch.next()
         else:
             self._requests = requests
-            self._batch = SamplingBatch.of([_row(c) for c in chunks], self._sampler.device) if chunks else None
+            rows = [_row(chunk) for chunk in step.chunks if chunk.samples]
+            self._batch = SamplingBatch.of(rows, self._sampler.device) if rows else None
         return self._batch
 
 

@@ -48,10 +48,11 @@ class SimulatedExecutor:
 
 
 def shape_of(step: ScheduledStep) -> StepShape:
-    """The sums of a scheduled step. Decodes come first and are many: theirs are the shortest loops."""
-    chunks, decodes = step.chunks, step.num_decodes
-    keys = pairs = decodes + sum([chunk[1] for chunk in chunks[:decodes]])
-    for _, computed, new, _ in chunks[decodes:]:
+    """The sums of a scheduled step."""
+    sampled = len(step.decodes)
+    keys = pairs = sampled + sum(step.contexts)
+    for _, computed, new, samples in step.reads:
         keys += computed + new
         pairs += causal_pairs(new, computed + new)
-    return StepShape(step.num_tokens, sum([chunk[3] for chunk in chunks]), keys, pairs)
+        sampled += samples
+    return StepShape(step.num_tokens, sampled, keys, pairs)

@@ -12,7 +12,7 @@ whose last token is in flight takes no further one. It loses where a long prompt
 from __future__ import annotations
 
 from labllm.serving.request import Request
-from labllm.serving.scheduler import Chunk, ScheduledStep
+from labllm.serving.scheduler import ScheduledStep
 from labllm.serving.schedulers.base import BaseScheduler
 from labllm.serving.schedulers.plan import Plan
 
@@ -30,7 +30,8 @@ class ContinuousScheduler(BaseScheduler):
 
     def _decode(self, plan: Plan) -> None:
         """One token for every running request that has read all but its last, the best first."""
-        size, turn, running, decodes = self.pool.block_size, 0, self.running, plan.decodes
+        size, turn = self.pool.block_size, 0
+        running, decodes, contexts = self.running, plan.decodes, plan.contexts
         while turn < len(running):
             request = running[turn]
             turn += 1
@@ -42,7 +43,8 @@ class ContinuousScheduler(BaseScheduler):
                 table.num_tokens = computed + 1  # there is room in its last block, which is its own
             elif not self._grow(request, plan):
                 continue
-            decodes.append(Chunk(request, computed, 1, True))
+            decodes.append(request)
+            contexts.append(computed)
             request.num_tokens += 1
 
     def _grow(self, request: Request, plan: Plan) -> bool:

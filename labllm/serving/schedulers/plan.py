@@ -15,7 +15,8 @@ class Plan:
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
-        self.decodes: list[Chunk] = []
+        self.decodes: list[Request] = []
+        self.contexts: list[int] = []
         self.reads: list[Chunk] = []
         self.read_tokens = 0
         self.seated: list[Request] = []
@@ -36,11 +37,17 @@ class Plan:
         self.grown.append(request)
         request.num_tokens += samples
 
+    def again(self, request: Request) -> None:
+        """The request's last token is computed once more and nothing comes of it."""
+        self.reads.append(Chunk(request, request.table.num_tokens - 1, 1, False))
+        self.read_tokens += 1
+
     def step(self) -> ScheduledStep:
         """The step as planned."""
         return ScheduledStep(
-            self.decodes + self.reads,
-            len(self.decodes),
+            self.decodes,
+            self.contexts,
+            self.reads,
             len(self.decodes) + self.read_tokens,
             self.seated,
             self.grown,

@@ -15,7 +15,7 @@ from __future__ import annotations
 from labllm.cache.pool import BlockPool
 from labllm.serving.config import EngineConfig
 from labllm.serving.request import Request
-from labllm.serving.scheduler import Chunk, ScheduledStep
+from labllm.serving.scheduler import ScheduledStep
 from labllm.serving.schedulers.base import BaseScheduler
 from labllm.serving.schedulers.plan import Plan
 
@@ -35,7 +35,8 @@ class StaticScheduler(BaseScheduler):
         if unread := [r for r in self.running if not (r.table.num_tokens or r.finished)]:
             self._read_prompts(unread, plan)
         elif any(self._goes_on(request) for request in self.running):
-            plan.decodes += [self._row(request, plan) for request in self.running if request.table.num_tokens]
+            for request in self.running:
+                self._row(request, plan)
         return plan.step()
 
     def finish(self, request: Request) -> None:
@@ -67,15 +68,17 @@ class StaticScheduler(BaseScheduler):
     def _goes_on(self, request: Request) -> bool:
         return not request.finished and request.num_tokens < request.limit
 
-    def _row(self, request: Request, plan: Plan) -> Chunk:
-        """The next token of a row, or the last one again where its answer has ended."""
+    def _row(self, request: Request, plan: Plan) -> None:
+        """The next token of a row, or its last one again where its answer has ended."""
         computed = request.table.num_tokens
-        if not self._goes_on(request):
-            return Chunk(request, computed - 1, 1, False)
-        if computed % self.pool.block_size:
-            request.table.num_tokens = computed + 1
-        else:
-            request.table.grow(1)
-            plan.grown.append(request)
-        request.num_tokens += 1
-        return Chunk(request, computed, 1, True)
+        if self._goes_on(request):
+            plan.decodes.append(request)
+            plan.contexts.append(computed)
+            if computed % self.pool.block_size:
+                request.table.num_tokens = computed + 1
+            else:
+                request.table.grow(1)
+                plan.grown.append(request)
+            request.num_tokens += 1
+        elif computed:
+            plan.again(request)
