@@ -17,6 +17,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from labllm.attention.flash.tiles import smaller_than_recorded
 from labllm.hardware import default_device, free_memory, this_machine, triton_mode
 from labllm.home import home
 
@@ -87,7 +88,9 @@ def _device() -> Finding:
 
 def _triton() -> Finding:
     mode = triton_mode(default_device())
-    return Finding("triton", mode in ("compiled", "interpreted"), f"{mode}: {TRITON_WORDS[mode]}")
+    shrunk = smaller_than_recorded(this_machine(default_device())) if mode == "compiled" else None
+    words = f"{mode}: {TRITON_WORDS[mode]}" + (f"; {shrunk}" if shrunk else "")
+    return Finding("triton", mode in ("compiled", "interpreted"), words)
 
 
 def _library(name: str) -> Finding:

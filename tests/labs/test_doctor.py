@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
 
 from labllm.cli import app
+from labllm.hardware import Machine
 from labllm.labs import doctor, examine
 from labllm.labs.examine import Finding
 from labllm.labs.report import LabStatus, Report, _status
@@ -41,6 +43,14 @@ def test_a_question_that_raises_is_a_finding(monkeypatch):
     monkeypatch.setattr(examine, "_device", raises)
     finding = next(f for f in examine.examine() if "odd" in f.found)
     assert finding.word == "missing" and finding.mend
+
+
+@pytest.mark.parametrize(("shared", "told"), [(99, "99 KB of shared memory a program: .* 64 keys in place"), (227, "timed$")])
+def test_smaller_tiles_are_told(monkeypatch, shared, told):
+    machine = Machine("any", "cuda", 2**34, 100, 2**25, shared * 1024, (8, 9), None)
+    monkeypatch.setattr(examine, "this_machine", lambda device: machine)
+    monkeypatch.setattr(examine, "triton_mode", lambda device: "compiled")
+    assert re.search(told, examine._triton().found)
 
 
 @pytest.mark.parametrize(("version", "ok"), [("7.4.0", True), ("6.31.0", True), ("7.2.1", False), ("5.0", False)])

@@ -64,6 +64,17 @@ def tiles_for(head_dim: int, dtype: torch.dtype, machine: Machine) -> Tiles:
     )
 
 
+def smaller_than_recorded(machine: Machine) -> str | None:
+    """The sentence that says that tiles had to shrink on this GPU, or None where the best ones fit."""
+    best, tiles = LISTED[2, 128][0], tiles_for(128, torch.bfloat16, machine)
+    if machine.kind == "cpu" or tiles == best:
+        return None
+    return (
+        f"{machine.shared_memory // 1024} KB of shared memory a program: attention takes tiles of {tiles.block_m} "
+        f"queries and {tiles.block_n} keys in place of {best.block_m} and {best.block_n}, so expect less of the peak"
+    )
+
+
 def section(keys: int, q_heads: int, kv_heads: int, head_dim: int, element_size: int, machine: Machine) -> int:
     """Query heads whose keys and values together fill at most half the last-level cache: at least one KV head's."""
     held = machine.cache // 2 // max(1, 2 * keys * head_dim * element_size)
