@@ -55,7 +55,7 @@ class CloseCodes:
             if not isinstance(part, Codes):
                 pairs.append((codes, theirs))
                 continue
-            by_row = len(mine.scale) == count
+            by_row = mine.scale.dim() == codes.dim() and len(mine.scale) == count
             scale = mine.scale[picked] if by_row and picked is not None else mine.scale
             if not isinstance(theirs, Codes):
                 pairs.append((Codes(codes, scale).values(), theirs))

@@ -1,7 +1,8 @@
 """The ladder of RoPE and KV-cache write: many launches, what a compiler makes of them, and one.
 
 q, k and v are slices of one packed tensor, as the QKV GEMM leaves them. The pages lie in random order, filled one
-after the other as a prefill fills them; the answer is the turned queries and what the T slots then hold.
+after the other as a prefill fills them; the answer is the turned queries and what the T slots then hold. One block as
+long as the sequence is a contiguous cache.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class KvWrite:
     """`tokens` new tokens of one sequence, written to pages of `block_size` tokens."""
 
     tokens: int = axis(4096, *ROWS, unit="tokens", label="new tokens")
-    block_size: int = axis(16, 8, 16, 32, 64, 128, 256, unit="tokens", label="block size")
+    block_size: int = axis(16, 8, 16, 32, 64, 128, 256, 16384, unit="tokens", label="block size")
     q_heads: int = axis(32, 4, 8, 16, 32, 64, label="query heads")
     kv_heads: int = axis(8, 1, 2, 4, 8, 16, 32, label="KV heads")
     head_dim: int = axis(128, 64, 80, 96, 128, 256, label="head dim")
@@ -47,7 +48,8 @@ class KvInputs(NamedTuple):
     slot_mapping: Tensor
 
 
-def _inputs(w: KvWrite, device: str, seed: int) -> KvInputs:
+def kv_inputs(w: KvWrite, device: str, seed: int) -> KvInputs:
+    """Slices of one packed tensor, caches of NaN, and positions from 0."""
     drawn = draw(w, device, seed)
     heads = w.q_heads, w.kv_heads, w.kv_heads
     q, k, v = drawn(w.tokens, sum(heads), w.head_dim).split(heads, dim=1)
@@ -69,38 +71,46 @@ def _slots(w: KvWrite, device: str, seed: int) -> Tensor:
     return torch.cat((slots, full * w.block_size + torch.arange(rest))).to(device)
 
 
-def _written(inputs: KvInputs, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def written(inputs: KvInputs, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Turned queries by token, then keys and values by slot, one row each."""
     k, v = (cache.flatten(0, 1)[: len(q)].flatten(1) for cache in (inputs.k_cache, inputs.v_cache))
     return q.flatten(1), k, v
 
 
-def _reference(inputs: KvInputs, rows: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def turned(x: Tensor, inputs: KvInputs, which: Tensor) -> Tensor:
+    """Tokens `which` of x `[T, heads, D]`, turned: `[R, heads, D]` float64."""
+    half = x.shape[2] // 2
+    angles = inputs.cos_sin[inputs.positions[which]].double()
+    pairs = torch.complex(x[which, :, :half].double(), x[which, :, half:].double())
+    pairs = pairs * torch.complex(angles[:, :half], angles[:, half:]).unsqueeze(1)
+    return torch.cat((pairs.real, pairs.imag), dim=-1)
+
+
+def by_token_and_slot(inputs: KvInputs, rows: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Which tokens' queries stand in `rows` (None: all) of an answer, and which tokens' keys and values."""
     rows = torch.arange(len(inputs.q), device=inputs.q.device) if rows is None else rows
-    tokens = inputs.slot_mapping.argsort()[rows]
-
-    def turned(x: Tensor, which: Tensor) -> Tensor:
-        half = x.shape[2] // 2
-        angles = inputs.cos_sin[inputs.positions[which]].double()
-        pairs = torch.complex(x[which, :, :half].double(), x[which, :, half:].double())
-        pairs = pairs * torch.complex(angles[:, :half], angles[:, half:]).unsqueeze(1)
-        return torch.cat((pairs.real, pairs.imag), dim=-1).flatten(1)
-
-    return turned(inputs.q, rows), turned(inputs.k, tokens), inputs.v[tokens].double().flatten(1)
+    return rows, inputs.slot_mapping.argsort()[rows]
 
 
-def _elements(w: KvWrite) -> int:
+def _reference(inputs: KvInputs, rows: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    rows, tokens = by_token_and_slot(inputs, rows)
+    q, k = turned(inputs.q, inputs, rows), turned(inputs.k, inputs, tokens)
+    return q.flatten(1), k.flatten(1), inputs.v[tokens].double().flatten(1)
+
+
+def qkv_elements(w: KvWrite) -> int:
+    """Elements of q, k and v."""
     return w.tokens * (w.q_heads + 2 * w.kv_heads) * w.head_dim
 
 
-def _cost(w: KvWrite) -> Cost:
+def kv_cost(w: KvWrite) -> Cost:
     """q, k and v read and written once; angles of 4 bytes an element of a head; a position and a slot of 8 bytes."""
     turned = w.tokens * (w.q_heads + w.kv_heads) * w.head_dim
-    moved = 2 * _elements(w) * DTYPE_BYTES[w.dtype] + w.tokens * (4 * w.head_dim + 16)
+    moved = 2 * qkv_elements(w) * DTYPE_BYTES[w.dtype] + w.tokens * (4 * w.head_dim + 16)
     return Cost(3.0 * turned, moved)
 
 
-def _eager_cost(w: KvWrite) -> Cost:
+def eager_kv_cost(w: KvWrite) -> Cost:
     """Of q and k: four products 4, a difference and a sum 3, the concatenation 2; k and v scattered, 2 each."""
     turned = w.tokens * (w.q_heads + w.kv_heads) * w.head_dim
     scattered = 2 * w.tokens * w.kv_heads * w.head_dim
@@ -109,55 +119,62 @@ def _eager_cost(w: KvWrite) -> Cost:
 
 
 def _eager(inputs: KvInputs) -> tuple[Tensor, Tensor, Tensor]:
-    return _written(inputs, eager_rope_kv_write(*inputs))
+    return written(inputs, eager_rope_kv_write(*inputs))
 
 
 def _fused(inputs: KvInputs) -> tuple[Tensor, Tensor, Tensor]:
-    return _written(inputs, rope_kv_write(*inputs))
+    return written(inputs, rope_kv_write(*inputs))
 
 
 def _eager_of(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return _eager(KvInputs(*inputs))
 
 
-def _q_bytes(w: KvWrite) -> float:
+def q_bytes(w: KvWrite) -> float:
+    """Bytes of the queries."""
     return w.tokens * w.q_heads * w.head_dim * DTYPE_BYTES[w.dtype]
+
+
+def kv_sizes() -> dict[str, tuple[KvWrite, ...]]:
+    """A curve over tokens, and other block sizes and heads."""
+    return {
+        "fast": tuple(KvWrite(t, 16, *PICO, "float32") for t in (1, 64)),
+        "small": tuple(KvWrite(t, 16, *PICO, "float32") for t in ROWS[:6]),
+        "full": (
+            *(KvWrite(t, 16, *LLAMA_8B, "bfloat16") for t in ROWS),
+            *(KvWrite(16384, b, *LLAMA_8B, "bfloat16") for b in (8, 64, 256)),
+            KvWrite(16384, 16384, *LLAMA_8B, "bfloat16"),
+            KvWrite(16384, 16, 32, 32, 128, "bfloat16"),
+            KvWrite(4096, 16, 64, 8, 128, "bfloat16"),
+        ),
+    }
 
 
 ROPE_KV_WRITE = Ladder(
     name="rope-kv-write",
     title="RoPE and the write into a paged cache",
     workload=KvWrite,
-    inputs=_inputs,
-    input_bytes=lambda w: 2 * _elements(w) * DTYPE_BYTES[w.dtype],
-    cost=_cost,
+    inputs=kv_inputs,
+    input_bytes=lambda w: 2 * qkv_elements(w) * DTYPE_BYTES[w.dtype],
+    cost=kv_cost,
     reference=_reference,
     rungs=(
         Rung(
             "eager",
             _eager,
             about="products, sums, concatenation and scatter: a launch and a pass over memory each",
-            moved=_eager_cost,
-            memory=lambda w: 4 * _q_bytes(w),
+            moved=eager_kv_cost,
+            memory=lambda w: 4 * q_bytes(w),
         ),
-        compiled_rung(_eager_of, memory=_q_bytes),
+        compiled_rung(_eager_of, memory=q_bytes),
         Rung(
             "triton",
             _fused,
             about="one launch: a turned key is stored in its page at once",
             needs=("triton",),
-            memory=_q_bytes,
+            memory=q_bytes,
             sources=("labllm.kernels.rope_kv_write",),
         ),
     ),
-    sizes={
-        "fast": tuple(KvWrite(t, 16, *PICO, "float32") for t in (1, 64)),
-        "small": tuple(KvWrite(t, 16, *PICO, "float32") for t in ROWS[:6]),
-        "full": (
-            *(KvWrite(t, 16, *LLAMA_8B, "bfloat16") for t in ROWS),
-            *(KvWrite(16384, b, *LLAMA_8B, "bfloat16") for b in (8, 64, 256)),
-            KvWrite(16384, 16, 32, 32, 128, "bfloat16"),
-            KvWrite(4096, 16, 64, 8, 128, "bfloat16"),
-        ),
-    },
+    sizes=kv_sizes(),
 )

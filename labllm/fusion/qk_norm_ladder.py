@@ -1,0 +1,148 @@
+"""The ladder of QK-norm, RoPE and KV-cache write: what a Qwen3 layer does between its QKV GEMM and its attention.
+
+Heads are normalised over their own D elements, so a program that holds whole heads reduces them on the way to turning
+them. Taken apart, the norms are two launches that read and write q and k once more.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from labllm.bench import Ladder, Rung
+from labllm.fusion.eager_rope import eager_qk_norm_rope_kv_write
+from labllm.fusion.rope import qk_norm_rope_kv_write, rope_kv_write
+from labllm.fusion.rope_ladder import (
+    KvInputs,
+    KvWrite,
+    by_token_and_slot,
+    eager_kv_cost,
+    kv_cost,
+    kv_inputs,
+    kv_sizes,
+    q_bytes,
+    qkv_elements,
+    turned,
+    written,
+)
+from labllm.fusion.vertical import compiled_rung, draw, triton_rung
+from labllm.roofline import DTYPE_BYTES, Cost
+
+EPS = 1e-6
+
+
+class QkNormInputs(NamedTuple):
+    """q [T, Hq, D], k and v [T, Hkv, D], the norms' weights [D], and the rest of `KvInputs`; eps."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    q_weight: Tensor
+    k_weight: Tensor
+    k_cache: Tensor
+    v_cache: Tensor
+    positions: Tensor
+    cos_sin: Tensor
+    slot_mapping: Tensor
+    eps: float
+
+    def kv(self) -> KvInputs:
+        """Without the norms."""
+        return KvInputs(self.q, self.k, self.v, *self[5:10])
+
+
+def _inputs(w: KvWrite, device: str, seed: int) -> QkNormInputs:
+    kv, drawn = kv_inputs(w, device, seed), draw(w, device, seed + 1)
+    weights = (1 + drawn(w.head_dim) / 4 for _ in "qk")
+    return QkNormInputs(*kv[:3], *weights, *kv[3:], EPS)
+
+
+def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    x = x.double()
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * weight.double()
+
+
+def _reference(inputs: QkNormInputs, rows: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    kv = inputs.kv()
+    rows, tokens = by_token_and_slot(kv, rows)
+    q = turned(_norm(inputs.q, inputs.q_weight, inputs.eps), kv, rows)
+    k = turned(_norm(inputs.k, inputs.k_weight, inputs.eps), kv, tokens)
+    return q.flatten(1), k.flatten(1), inputs.v[tokens].double().flatten(1)
+
+
+def _norm_cost(w: KvWrite, passes: float, flops: float = 4.0) -> Cost:
+    heads = w.tokens * (w.q_heads + w.kv_heads) * w.head_dim
+    return Cost(flops * heads, passes * heads + 2 * w.head_dim * DTYPE_BYTES[w.dtype])
+
+
+def _cost(w: KvWrite) -> Cost:
+    """The norms add arithmetic and their weights; what they read and write is read and written anyway."""
+    return kv_cost(w) + _norm_cost(w, 0)
+
+
+def _eager_cost(w: KvWrite) -> Cost:
+    """Norms with float32 in between: square 2, mean 1, scale 2, weight 2; half precision converts before and after."""
+    e = DTYPE_BYTES[w.dtype]
+    return eager_kv_cost(w) + _norm_cost(w, 28 if w.dtype == "float32" else 4 * e + 28)
+
+
+def _apart_cost(w: KvWrite) -> Cost:
+    return kv_cost(w) + _norm_cost(w, 2 * DTYPE_BYTES[w.dtype])
+
+
+def _eager(inputs: QkNormInputs) -> tuple[Tensor, Tensor, Tensor]:
+    return written(inputs.kv(), eager_qk_norm_rope_kv_write(*inputs))
+
+
+def _eager_of(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return _eager(QkNormInputs(*inputs))
+
+
+def _apart(inputs: QkNormInputs) -> tuple[Tensor, Tensor, Tensor]:
+    dim = inputs.q_weight.shape
+    q = F.rms_norm(inputs.q, dim, inputs.q_weight, inputs.eps)
+    k = F.rms_norm(inputs.k, dim, inputs.k_weight, inputs.eps)
+    return written(inputs.kv(), rope_kv_write(q, k, inputs.v, *inputs[5:10]))
+
+
+def _fused(inputs: QkNormInputs) -> tuple[Tensor, Tensor, Tensor]:
+    return written(inputs.kv(), qk_norm_rope_kv_write(*inputs))
+
+
+QK_NORM_ROPE_KV_WRITE = Ladder(
+    name="qk-norm-rope-kv-write",
+    title="QK-norm, RoPE and the write into a KV cache",
+    workload=KvWrite,
+    inputs=_inputs,
+    input_bytes=lambda w: 2 * qkv_elements(w) * DTYPE_BYTES[w.dtype],
+    cost=_cost,
+    reference=_reference,
+    rungs=(
+        Rung(
+            "eager",
+            _eager,
+            about="the formulas as they read: a launch and a pass over memory each",
+            moved=_eager_cost,
+            memory=lambda w: 8.0 * q_bytes(w),
+        ),
+        compiled_rung(_eager_of, memory=q_bytes),
+        triton_rung(
+            "norms apart",
+            _apart,
+            "two norms by the library, then one launch: q and k are written and read once more",
+            "rope_kv_write",
+            moved=_apart_cost,
+            memory=lambda w: 3.0 * q_bytes(w),
+        ),
+        triton_rung(
+            "triton",
+            _fused,
+            "one launch: a head is normalised in the registers in which it is turned",
+            "rope_kv_write",
+            memory=q_bytes,
+        ),
+    ),
+    sizes=kv_sizes(),
+)
