@@ -26,12 +26,9 @@ from labllm.attention.recompute import recompute
 from labllm.cache.step import Step
 from labllm.models.config import ModelConfig
 from labllm.models.layers import Layer, LinearFactory, torch_linear
-from labllm.models.operations import Operations
-from labllm.models.packed import Carried, PackedLayer, add_norm
+from labllm.models.operations import Hidden, Operations
+from labllm.models.packed import PackedLayer
 from labllm.models.rope import Angles, rope_table
-
-Hidden = Tensor | Carried
-"""A hidden state [T, H]: a tensor between plain layers, carried in two between packed ones (`.total` is their sum)."""
 
 
 class Decoder(nn.Module):
@@ -125,8 +122,11 @@ class Llama(nn.Module):
 
     def logits(self, h: Hidden) -> Tensor:
         """Final norm and head: h [N, H] -> [N, V]."""
-        h = self.model.norm(h) if self.operations is None else add_norm(h, self.model.norm, self.operations)[0]
-        return F.linear(h, self.model.embed_tokens.weight) if self.config.tie_word_embeddings else self.lm_head(h)
+        tied, norm = self.config.tie_word_embeddings, self.model.norm
+        if self.operations is not None and not tied:
+            return self.operations.project(h, norm, self.lm_head)[0]
+        h = norm(h) if self.operations is None else self.operations.norm(h, norm)[0]
+        return F.linear(h, self.model.embed_tokens.weight) if tied else self.lm_head(h)
 
     def hidden(self, ids: Tensor, step: Step) -> Hidden:
         """All of this model's layers over ids [T] int64 -> [T, H]; raises ValueError past the last position."""

@@ -1,15 +1,16 @@
-"""What a layer does between its GEMMs, as a bundle with a name: the same formulas, unfused and fused.
+"""What a layer does around its GEMMs and its attention, as a bundle with a name: the same formulas, unfused and fused.
 
-    add_norm   s = x + residual and RMSNorm(s): what surrounds attention and MLP
+    add_norm   s = x + residual and RMSNorm(s): what stands before the projections
     gated      SiLU(gate) * up: what stands between the MLP's GEMMs
-    attend     RoPE on q and k, keys and values to the cache, attention
+    attend     QK-norm, RoPE on q and k, keys and values to the cache, attention
 
-EAGER writes each as torch's own operations, KERNELS launches one Triton kernel for each (`labllm.fusion`), FUSED is
-KERNELS where Triton compiles and EAGER elsewhere: what a model is given unless it is to be slow on purpose. A further
-variant is `dataclasses.replace` of one operation, under another name.
+EAGER writes each as torch's own operations, KERNELS launches one Triton kernel for each (`labllm.fusion`), SKINNY also
+draws norm, gate and residual add into the projections of up to four tokens. FUSED is SKINNY where Triton compiles and
+EAGER elsewhere: what a model is given unless it is to be slow on purpose. A further variant is `dataclasses.replace`
+of one operation, under another name.
 
 Cost: EAGER moves what its launches write and read again. Invariant: all bundles compute the same, within the dtype's
-rounding. Fusing does nothing where the GEMMs are bound by their arithmetic: they are not in here.
+rounding. Fusing does nothing where the GEMMs are bound by their arithmetic.
 """
 
 from __future__ import annotations
@@ -20,16 +21,40 @@ from functools import cache, wraps
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from labllm import fusion
 from labllm.attention.attend import Attend, CacheAttend
 from labllm.cache.step import Step
 from labllm.fusion import eager
+from labllm.fusion.skinny import MOST_TOKENS, skinny_linear
 from labllm.hardware import triton_mode
 from labllm.models.rope import Angles, rotate
 
 KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+QKNorms = tuple[nn.RMSNorm, nn.RMSNorm]
+
+
+@dataclass(frozen=True, eq=False)
+class Carried:
+    """A hidden state as the two tensors [T, H] whose sum it is: what the last part gave, and what was there before."""
+
+    branch: Tensor
+    residual: Tensor
+
+    def __getitem__(self, rows: Tensor) -> Carried:
+        """The same rows of both."""
+        return Carried(self.branch[rows], self.residual[rows])
+
+    @property
+    def total(self) -> Tensor:
+        """The hidden state itself, [T, H]."""
+        return self.branch + self.residual
+
+
+Hidden = Tensor | Carried
+"""A hidden state [T, H]: a tensor between plain layers, perhaps carried in two between packed ones."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +63,66 @@ class Operations:
 
     add_norm(x [T, H], residual [T, H], weight [H], eps) -> (RMSNorm(x + residual) * weight, x + residual)
     gated(gate_up [T, 2 I], gates first) -> SiLU(gate) * up [T, I]
-    attend(q [T, Hq, D], k, v [T, Hkv, D], angles, attend, layer, step, window) -> [T, Hq, D]; q, k, v may be slices
+    attend(q [T, Hq, D], k, v [T, Hkv, D], QK-norms or None, angles, attend, layer, step, window) -> [T, Hq, D];
+        q, k, v may be slices of one tensor
     """
 
     name: str
     add_norm: Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor]]
     gated: Callable[[Tensor], Tensor]
-    attend: Callable[[Tensor, Tensor, Tensor, Angles, Attend, int, Step, int | None], Tensor]
+    attend: Callable[[Tensor, Tensor, Tensor, QKNorms | None, Angles, Attend, int, Step, int | None], Tensor]
+
+    def norm(self, h: Hidden, norm: nn.RMSNorm) -> tuple[Tensor, Tensor]:
+        """(norm(h), h as one tensor), both [T, H]."""
+        if isinstance(h, Carried):
+            return self.add_norm(h.branch, h.residual, norm.weight, norm.eps)
+        return F.rms_norm(h, norm.normalized_shape, norm.weight, norm.eps), h
+
+    def project(self, h: Hidden, norm: nn.RMSNorm, linear: nn.Module) -> tuple[Tensor, Tensor]:
+        """(linear(norm(h)) [T, N], h as one tensor [T, H])."""
+        x, total = self.norm(h, norm)
+        return linear(x), total
+
+    def gate(self, h: Hidden, norm: nn.RMSNorm, linear: nn.Module) -> tuple[Tensor, Tensor]:
+        """(SiLU(gate) * up [T, I] of gate | up = linear(norm(h)), h as one tensor [T, H])."""
+        x, total = self.norm(h, norm)
+        return self.gated(linear(x)), total
+
+    def join(self, x: Tensor, linear: nn.Module, residual: Tensor) -> Hidden:
+        """linear(x) + residual [T, H]; here the sum is left to the next norm."""
+        return Carried(linear(x), residual)
+
+
+@dataclass(frozen=True)
+class SkinnyOperations(Operations):
+    """As `Operations`, with norm, gate and residual add in the projections' own launches for up to four tokens.
+
+    takes(x): whether the kernel may have x. Projections that are not torch's own Linear stay as they are.
+    """
+
+    takes: Callable[[Tensor], bool]
+
+    def project(self, h: Hidden, norm: nn.RMSNorm, linear: nn.Module) -> tuple[Tensor, Tensor]:
+        """As `Operations.project`."""
+        if not self._few(h, linear):
+            return super().project(h, norm, linear)
+        return skinny_linear(h, linear.weight, linear.bias, gain=norm.weight, eps=norm.eps), h
+
+    def gate(self, h: Hidden, norm: nn.RMSNorm, linear: nn.Module) -> tuple[Tensor, Tensor]:
+        """As `Operations.gate`."""
+        if not self._few(h, linear):
+            return super().gate(h, norm, linear)
+        return skinny_linear(h, linear.weight, linear.bias, gain=norm.weight, eps=norm.eps, gated=True), h
+
+    def join(self, x: Tensor, linear: nn.Module, residual: Tensor) -> Hidden:
+        """As `Operations.join`, summed at once."""
+        if not self._few(x, linear):
+            return super().join(x, linear, residual)
+        return skinny_linear(x, linear.weight, linear.bias, residual=residual)
+
+    def _few(self, x: Hidden, linear: nn.Module) -> bool:
+        plain = isinstance(x, Tensor) and len(x) <= MOST_TOKENS and type(linear) is nn.Linear
+        return plain and linear.weight.dtype == x.dtype and self.takes(x)
 
 
 def silu_gated(gate_up: Tensor) -> Tensor:
@@ -53,23 +131,44 @@ def silu_gated(gate_up: Tensor) -> Tensor:
 
 
 def rotate_then_attend(
-    q: Tensor, k: Tensor, v: Tensor, angles: Angles, attend: Attend, layer: int, step: Step, window: int | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    norms: QKNorms | None,
+    angles: Angles,
+    attend: Attend,
+    layer: int,
+    step: Step,
+    window: int | None,
 ) -> Tensor:
-    """RoPE in torch, then whatever `attend` does: q [T, Hq, D], k and v [T, Hkv, D] -> [T, Hq, D]."""
+    """QK-norm and RoPE in torch, then whatever `attend` does: q [T, Hq, D], k and v [T, Hkv, D] -> [T, Hq, D]."""
+    if norms is not None:
+        q, k = norms[0](q), norms[1](k)
     q, k = (rotate(x, angles.cos, angles.sin) for x in (q, k))
     windowed = {} if window is None else {"window": window}
     return attend(q, k, v, layer, step, **windowed)
 
 
 def write_then_attend(
-    q: Tensor, k: Tensor, v: Tensor, angles: Angles, attend: Attend, layer: int, step: Step, window: int | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    norms: QKNorms | None,
+    angles: Angles,
+    attend: Attend,
+    layer: int,
+    step: Step,
+    window: int | None,
 ) -> Tensor:
-    """As `rotate_then_attend`, with RoPE and the write into the cache in one launch where `attend` keeps one."""
+    """As `rotate_then_attend`, up to and with the write into the cache in one launch where `attend` keeps one."""
     if not isinstance(attend, CacheAttend) or attend.cache.pool.dtype != k.dtype:
-        return rotate_then_attend(q, k, v, angles, attend, layer, step, window)
+        return rotate_then_attend(q, k, v, norms, angles, attend, layer, step, window)
     attend.check(step)
-    k_cache, v_cache = attend.cache.k(layer), attend.cache.v(layer)
-    q = fusion.rope_kv_write(q, k, v, k_cache, v_cache, angles.positions, angles.table, step.slot_mapping)
+    to = attend.cache.k(layer), attend.cache.v(layer), angles.positions, angles.table, step.slot_mapping
+    if norms is None:
+        q = fusion.rope_kv_write(q, k, v, *to)
+    else:
+        q = fusion.qk_norm_rope_kv_write(q, k, v, norms[0].weight, norms[1].weight, *to, norms[0].eps)
     return attend.attend(q, layer, step, window)
 
 
@@ -78,22 +177,28 @@ def _compiles() -> bool:
     return triton_mode("cuda") == "compiled"
 
 
+def compiled_for(x: Tensor) -> bool:
+    """Whether a compiled kernel takes x."""
+    return x.is_cuda and x.dtype in KERNEL_DTYPES and _compiles()
+
+
 def _where_compiled(fused: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
     """`fused` for tensors that a compiled kernel takes, else `plain`."""
 
     @wraps(fused)
     def choose(first: Tensor, *rest: Any) -> Any:
-        compiled = first.is_cuda and first.dtype in KERNEL_DTYPES and _compiles()
-        return (fused if compiled else plain)(first, *rest)
+        return (fused if compiled_for(first) else plain)(first, *rest)
 
     return choose
 
 
 EAGER = Operations("eager", eager.library_add_rms_norm, silu_gated, rotate_then_attend)
 KERNELS = Operations("kernels", fusion.add_rms_norm, fusion.swiglu, write_then_attend)
-FUSED = Operations(
+SKINNY = SkinnyOperations("skinny", KERNELS.add_norm, KERNELS.gated, KERNELS.attend, takes=lambda x: True)
+FUSED = SkinnyOperations(
     "fused",
     _where_compiled(KERNELS.add_norm, EAGER.add_norm),
     _where_compiled(KERNELS.gated, EAGER.gated),
     _where_compiled(KERNELS.attend, EAGER.attend),
+    takes=compiled_for,
 )

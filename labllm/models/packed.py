@@ -1,50 +1,30 @@
 """The same layers as `layers.py` with fewer and larger steps: packed projections, and a residual that is carried.
 
-    q | k | v = qkv_proj(h)         one GEMM reads h once and fills the device better than three
-    gate | up = gate_up_proj(h)     one GEMM for two
-    s = x + residual, norm(s)       one operation, because a layer hands its last sum on to the next norm
+    q | k | v = qkv_proj(norm(h))       one GEMM reads its input once and fills the device better than three
+    gate | up = gate_up_proj(norm(h))   one GEMM for two
+    h = attention + h, h = mlp + h      left to the next norm, which adds and normalises in one operation
 
-What lies between the GEMMs comes from `Operations`, so a layer is 9 launches with fused kernels where the plain one is
-about 30. Packing moves no fewer weights: it saves launches and passes over activations, so it gains where a step is
-short, in decode, and little in a prefill.
+What lies around the GEMMs comes from `Operations`, so a layer is 9 launches with fused kernels, and 6 for a few tokens,
+where the plain one is about 30. Packing moves no fewer weights: it saves launches and passes over activations, so it
+gains where a step is short, in decode, and little in a prefill.
 
 Invariant: the parameters are the checkpoint's tensors, rows stacked (`packing`), and the results those of `layers.py`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labllm.attention.attend import Attend
 from labllm.cache.step import Step
 from labllm.models.config import ModelConfig
 from labllm.models.layers import LinearFactory
-from labllm.models.operations import Operations
+from labllm.models.operations import Hidden, Operations
 from labllm.models.rope import Angles
 
 
-@dataclass(frozen=True, eq=False)
-class Carried:
-    """A hidden state as the two tensors [T, H] whose sum it is: what the last part gave, and what was there before."""
-
-    branch: Tensor
-    residual: Tensor
-
-    def __getitem__(self, rows: Tensor) -> Carried:
-        """The same rows of both."""
-        return Carried(self.branch[rows], self.residual[rows])
-
-    @property
-    def total(self) -> Tensor:
-        """The hidden state itself, [T, H]."""
-        return self.branch + self.residual
-
-
 class PackedAttention(nn.Module):
-    """One projection for q, k and v, optional QK-norm, then `Operations.attend`."""
+    """One projection for q, k and v, and the output projection; what lies between is `Operations.attend`."""
 
     def __init__(self, config: ModelConfig, layer: int, linear: LinearFactory) -> None:
         super().__init__()
@@ -59,26 +39,21 @@ class PackedAttention(nn.Module):
             self.k_norm = nn.RMSNorm(config.head_dim, config.rms_norm_eps)
         self.qk_norm = config.qk_norm
 
-    def forward(self, h: Tensor, angles: Angles, attend: Attend, step: Step, operations: Operations) -> Tensor:
-        """h [T, H] -> [T, H]."""
-        q, k, v = self.qkv_proj(h).unflatten(-1, (-1, self.head_dim)).split(self.heads, dim=1)
-        if self.qk_norm:
-            q, k = self.q_norm(q), self.k_norm(k)
-        return self.o_proj(operations.attend(q, k, v, angles, attend, self.index, step, self.window).flatten(-2))
+    def attend(self, qkv: Tensor, angles: Angles, attend: Attend, step: Step, operations: Operations) -> Tensor:
+        """qkv [T, (Hq + 2 Hkv) D] -> [T, Hq D]."""
+        q, k, v = qkv.unflatten(-1, (-1, self.head_dim)).split(self.heads, dim=1)
+        norms = (self.q_norm, self.k_norm) if self.qk_norm else None
+        return operations.attend(q, k, v, norms, angles, attend, self.index, step, self.window).flatten(-2)
 
 
 class PackedMLP(nn.Module):
-    """SwiGLU with one projection for gate and up."""
+    """The projections of SwiGLU, one for gate and up."""
 
     def __init__(self, config: ModelConfig, layer: int, linear: LinearFactory) -> None:
         super().__init__()
         hidden, inner, name = config.hidden_size, config.intermediate_size, f"model.layers.{layer}.mlp"
         self.gate_up_proj = linear(f"{name}.gate_up_proj", hidden, 2 * inner, config.mlp_bias)
         self.down_proj = linear(f"{name}.down_proj", inner, hidden, config.mlp_bias)
-
-    def forward(self, h: Tensor, operations: Operations) -> Tensor:
-        """[T, H] -> [T, H]."""
-        return self.down_proj(operations.gated(self.gate_up_proj(h)))
 
 
 class PackedLayer(nn.Module):
@@ -91,18 +66,10 @@ class PackedLayer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = PackedMLP(config, layer, linear)
 
-    def forward(
-        self, h: Tensor | Carried, angles: Angles, attend: Attend, step: Step, operations: Operations
-    ) -> Carried:
-        """h [T, H], plain before the first layer and carried after it -> carried."""
-        x, residual = add_norm(h, self.input_layernorm, operations)
-        x = self.self_attn(x, angles, attend, step, operations)
-        x, residual = add_norm(Carried(x, residual), self.post_attention_layernorm, operations)
-        return Carried(self.mlp(x, operations), residual)
-
-
-def add_norm(h: Tensor | Carried, norm: nn.RMSNorm, operations: Operations) -> tuple[Tensor, Tensor]:
-    """(norm of the hidden state, the hidden state), both [T, H]."""
-    if isinstance(h, Carried):
-        return operations.add_norm(h.branch, h.residual, norm.weight, norm.eps)
-    return F.rms_norm(h, norm.normalized_shape, norm.weight, norm.eps), h
+    def forward(self, h: Hidden, angles: Angles, attend: Attend, step: Step, operations: Operations) -> Hidden:
+        """h [T, H], plain before the first layer -> [T, H], carried where the operations leave the sum open."""
+        qkv, residual = operations.project(h, self.input_layernorm, self.self_attn.qkv_proj)
+        x = self.self_attn.attend(qkv, angles, attend, step, operations)
+        h = operations.join(x, self.self_attn.o_proj, residual)
+        x, residual = operations.gate(h, self.post_attention_layernorm, self.mlp.gate_up_proj)
+        return operations.join(x, self.mlp.down_proj, residual)

@@ -24,12 +24,14 @@ from labllm.models.checkpoint import Checkpoint
 from labllm.models.config import ModelConfig
 from labllm.models.llama import Llama
 from labllm.models.load import from_config, load
-from labllm.models.operations import EAGER, FUSED, KERNELS, Operations
+from labllm.models.operations import EAGER, FUSED, KERNELS, SKINNY, Operations
 from labllm.models.packing import pack, unpack
 from labllm.models.rope import RopeConfig
 from labllm.models.save import save
 
 TINY = ModelConfig("llama", 61, 48, 80, 2, 4, 2, 16, 64, RopeConfig(), (None, None))
+QWEN3 = replace(TINY, model_type="qwen3", qk_norm=True, tie_word_embeddings=True)
+BIASED = replace(TINY, model_type="qwen2", qkv_bias=True, windows=(None, 3))
 interpreted = pytest.mark.skipif(triton_mode("cpu") != "interpreted", reason="Triton is not interpreted here")
 
 
@@ -41,13 +43,24 @@ def test_packed_models_of_every_family_give_the_plain_logits(family: Any, operat
     assert "model.layers.0.self_attn.qkv_proj.weight" in packed.state_dict()
 
 
-@pytest.mark.parametrize("kind", ["paged", "contiguous", "none"])
+@pytest.mark.parametrize(
+    ("operations", "config", "kind"),
+    [
+        (KERNELS, TINY, "paged"),
+        (KERNELS, TINY, "contiguous"),
+        (KERNELS, TINY, "none"),
+        (KERNELS, QWEN3, "paged"),
+        (KERNELS, BIASED, "paged"),
+        (SKINNY, replace(BIASED, vocab_size=12, intermediate_size=20), "paged"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else getattr(x, "name", None) or x.model_type,
+)
 @interpreted
-def test_kernels_give_the_eager_logits(kind: str) -> None:
+def test_kernels_give_the_eager_logits(operations: Operations, config: ModelConfig, kind: str) -> None:
     """A prompt, then a decode beside a new prompt; keys that the kernel stored are those that attention reads."""
-    eager = _big(from_config(TINY, operations=EAGER))
+    eager = _big(from_config(config, operations=EAGER))
     answers = []
-    for model in (eager, eager.with_operations(KERNELS)):
+    for model in (eager, eager.with_operations(operations)):
         torch.manual_seed(0)
         if kind == "none":
             answers.append(model(torch.arange(7), Step.uncached([7])))
@@ -181,7 +194,7 @@ def test_stages_carry_their_state(family: Any) -> None:
             h = stage.layer(index, h, step.positions, step)
     whole = load(family.folder, operations=FUSED)
     assert torch.equal(stages[1].logits(h[step.last]), whole(ids, step))
-    torch.testing.assert_close(h.total, whole.hidden(ids, step).branch + whole.hidden(ids, step).residual)
+    torch.testing.assert_close(h.total, load(family.folder).hidden(ids, step))
 
 
 def test_plain_layers_take_no_operations() -> None:

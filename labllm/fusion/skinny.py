@@ -1,0 +1,82 @@
+"""A linear layer for a few tokens in one launch with its neighbours: kernels/skinny_linear.py, checked, tiles chosen.
+
+Vertical fusion into the product itself, which decode of one sequence allows because it is bound by the weights' bytes:
+the norm before it, the gate and the residual add behind it cost no launch and no pass. Captured CUDA graphs may hold
+it. It loses to a GEMM from about five tokens on.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from labllm.fusion.check import check_kernel
+
+MOST_TOKENS = 4
+
+
+class SkinnyTile(NamedTuple):
+    """Outputs and inputs of a tile, both powers of two, warps of a program, and tiles on their way at once."""
+
+    block_n: int
+    block_k: int
+    num_warps: int
+    stages: int
+
+
+def skinny_linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    gain: Tensor | None = None,
+    eps: float = 1e-6,
+    residual: Tensor | None = None,
+    gated: bool = False,
+    tile: SkinnyTile | None = None,
+) -> Tensor:
+    """y = RMSNorm(x) weight^T + bias, gated, plus residual, for x `[T, K]` with T in 1 .. 4 -> `[T, N]`.
+
+    weight `[N, K]`, or `[2 N, K]` with gates first where `gated`: then SiLU(gate) * up. gain `[K]` is the norm's weight
+    (None: no norm), bias `[rows of weight]`, residual `[T, N]`. Sums are float32. Contiguous, one dtype of float32,
+    float16, bfloat16, one device. Raises ValueError for others.
+    """
+    outputs = _check(x, weight, bias, gain, residual, gated)
+    out = x.new_empty(len(x), outputs)
+    from labllm.kernels import skinny_linear as kernel
+
+    tile = tile or skinny_tile(len(x), outputs, x.shape[1], gated)
+    kernel.skinny_linear(out, x, weight, bias, gain, residual, eps, gated, *tile)
+    return out
+
+
+def skinny_tile(tokens: int, outputs: int, inputs: int, gated: bool) -> SkinnyTile:
+    """The tile for `outputs` rows of `inputs` weights: as many of a row at once as registers hold for all tokens."""
+    block_k = min(1024, 1 << (inputs - 1).bit_length())
+    rows = 4 if tokens == 1 else 2
+    return SkinnyTile(rows // 2 if gated else rows, block_k, 4, 1)
+
+
+def _check(
+    x: Tensor, weight: Tensor, bias: Tensor | None, gain: Tensor | None, residual: Tensor | None, gated: bool
+) -> int:
+    """How many outputs there are; ValueError for what does not fit."""
+    if x.dim() != 2 or not 1 <= len(x) <= MOST_TOKENS:
+        raise ValueError(f"x must be [T, K] with 1 to {MOST_TOKENS} tokens, got {list(x.shape)}")
+    if weight.dim() != 2 or weight.shape[1] != x.shape[1] or not weight.numel() or (gated and len(weight) % 2):
+        raise ValueError(
+            f"weight must be [{'2 N' if gated else 'N'}, {x.shape[1]}], its rows as long as those of x, "
+            f"got {list(weight.shape)}"
+        )
+    outputs = len(weight) // 2 if gated else len(weight)
+    wanted = {"bias": (bias, (len(weight),)), "gain": (gain, x.shape[1:]), "residual": (residual, (len(x), outputs))}
+    given: dict[str, Tensor] = {}
+    for name, (tensor, shape) in wanted.items():
+        if tensor is not None:
+            if tensor.shape != torch.Size(shape):
+                raise ValueError(f"{name} must be {list(shape)}, got {list(tensor.shape)}")
+            given[name] = tensor
+    check_kernel(x=x, weight=weight, **given)
+    return outputs
