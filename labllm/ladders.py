@@ -22,6 +22,8 @@ LADDERS = {
     "rope-kv-write": "labllm.fusion.rope_ladder:ROPE_KV_WRITE",
     "rope-kv-write-float8": "labllm.fusion.rope_float8_ladder:ROPE_KV_WRITE_FLOAT8",
     "qk-norm-rope-kv-write": "labllm.fusion.qk_norm_ladder:QK_NORM_ROPE_KV_WRITE",
+    "qkv-projection": "labllm.fusion.qkv_ladder:QKV_PROJECTION",
+    "gate-up-projection": "labllm.fusion.gate_up_ladder:GATE_UP_PROJECTION",
     "layer-parts": "labllm.models.parts:PARTS",
     "generation": "labllm.models.ladder:GENERATION",
     "conversation-turn": "labllm.models.turns:TURNS",
