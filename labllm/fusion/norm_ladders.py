@@ -127,8 +127,16 @@ ADD_RMS_NORM = Ladder(
             in_place=True,
         ),
         Rung("F.rms_norm", _library_rms, moved=passes_cost(6, 5, 1), memory=room(2), peer=True),
-        Rung("flashinfer, in place", peers.flashinfer_add_rms_norm, peers.flashinfer, in_place=True, peer=True),
-        Rung("liger", peers.liger_add_rms_norm, peers.liger, memory=room(2), peer=True),
+        Rung(
+            "flashinfer, in place",
+            peers.flashinfer_add_rms_norm,
+            peers.flashinfer,
+            needs=("cuda",),
+            refuses=peers.only_half,
+            in_place=True,
+            peer=True,
+        ),
+        Rung("liger", peers.liger_add_rms_norm, peers.liger, needs=("cuda",), memory=room(2), peer=True),
     ),
     sizes=sizes(Rows),
 )

@@ -28,6 +28,11 @@ def flashinfer(arguments: tuple[Any, ...]) -> Bound:
     return Bound(_installed("flashinfer", "flashinfer-python"), arguments)
 
 
+def only_half(w: Any) -> str | None:
+    """Why FlashInfer's kernels refuse a workload, or None."""
+    return "FlashInfer's kernels take float16 and bfloat16: choose one of them" if w.dtype == "float32" else None
+
+
 def liger(arguments: tuple[Any, ...]) -> Bound:
     """`arguments` beside Liger's functions; raises CannotRun where it is not installed or does not import."""
     return Bound(_installed("liger_kernel.transformers.functional", "liger-kernel"), arguments)

@@ -64,6 +64,12 @@ def test_peers_that_are_not_there_say_what_they_need(name: str, peers: tuple[str
     assert all(r.status == "cannot run here" and "NVIDIA GPU" in r.reason for r in records)
 
 
+def test_flashinfer_takes_half_precision_only() -> None:
+    for one, name in ((ADD_RMS_NORM, "flashinfer, in place"), (GATED, "flashinfer")):
+        assert "float16 and bfloat16" in one[name].refuses(one.workload(1, 64, dtype="float32"))
+        assert one[name].refuses(one.workload(1, 64, dtype="bfloat16")) is None
+
+
 def test_ligers_geglu_is_another_function() -> None:
     assert "tanh" in LADDERS["swiglu"]["liger"].refuses(Gates(1, 64, "gelu"))
     assert LADDERS["swiglu"]["liger"].refuses(Gates(1, 64, "silu")) is None
