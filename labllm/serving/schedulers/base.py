@@ -76,7 +76,7 @@ class BaseScheduler(ABC):
         request.seat = None
         request.table.free()
 
-    def _set_back(self, request: Request) -> None:
+    def preempt(self, request: Request) -> None:
         """Preemption: give up seat and blocks, and be read again later with all tokens so far."""
         self._vacate(request)
         request.preemptions += 1

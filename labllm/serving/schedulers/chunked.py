@@ -40,7 +40,7 @@ class ChunkedScheduler(ContinuousScheduler):
                 self._read(request, tokens, plan)
                 turn += 1
             elif (victim := reading.pop()) is not request:
-                self._set_back(victim)
+                self.preempt(victim)
                 plan.preempted.append(victim)
 
     def _room(self, request: Request) -> int:

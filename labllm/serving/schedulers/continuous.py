@@ -51,7 +51,7 @@ class ContinuousScheduler(BaseScheduler):
         """A block for one more token, from the last that run if none is free; False where the request is the last."""
         while not self.pool.num_free:
             victim = self.running[-1]
-            self._set_back(victim)
+            self.preempt(victim)
             plan.preempted.append(victim)
             if victim is request:
                 return False
