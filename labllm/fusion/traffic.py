@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 Launch = tuple[Sequence[str], Sequence[str]]
 
@@ -62,3 +63,18 @@ CHAINS = (
     Chain("SiLU, product", ((("gate",), ("active",)), (("active", "up"), ("out",))), kept=("out",)),
 )
 """Element-wise chains of a Transformer as a library's kernels run them, one tuple a launch."""
+
+
+def table(rows: int, hidden: int, element: int) -> list[dict[str, Any]]:
+    """CHAINS at [rows, hidden] numbers of `element` bytes: launches, bytes before and after, and the promise."""
+    found = []
+    for chain in CHAINS:
+        before, after = chain.bytes(rows, hidden, element)
+        row = {
+            "chain": chain.name,
+            "launches": len(chain.launches),
+            "before (MB)": before / 1e6,
+            "after (MB)": after / 1e6,
+        }
+        found.append(row | {"promise (times as fast)": before / after})
+    return found

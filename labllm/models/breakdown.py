@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from labllm.bench import Record
 from labllm.models.cost import GROUPS, PARTS_OF_A_MODEL
@@ -59,6 +60,16 @@ def step_times(records: Iterable[Record]) -> list[StepTime]:
             date = max(r.date for r in parts.values())
             steps.append(StepTime(w.model, w.dtype, w.batch, w.queries, w.context, host, date, seconds))
     return sorted(steps, key=lambda s: (s.host, s.model, s.dtype, s.queries > 1, s.batch, s.context))
+
+
+def without(step: StepTime, group: str) -> dict[str, Any]:
+    """A row of a table: the group's share, and how many times as fast the step were if the group took no time.
+
+    Amdahl 1967: with a share s of the time gone, 1 / (1 - s).
+    """
+    share, kind = step.share(group), "decode" if step.queries == 1 else f"prefill of {step.queries} tokens"
+    row = {"step": f"{kind}, {step.batch} sequence{'s' * (step.batch > 1)}", "context (tokens)": step.context}
+    return row | {f"{group} (% of the time)": 100 * share, f"without {group}": f"{1 / (1 - share):.2f}x as fast"}
 
 
 def groups_over(steps: Sequence[StepTime], field: str) -> tuple[list[int], dict[str, list[float]]]:

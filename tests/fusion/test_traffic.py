@@ -6,7 +6,7 @@ import pytest
 
 from labllm.fusion.gated_ladder import GATED, Gates
 from labllm.fusion.norm_ladders import ADD_LAYER_NORM_GELU, ADD_RMS_NORM
-from labllm.fusion.traffic import CHAINS, chain_bytes
+from labllm.fusion.traffic import CHAINS, chain_bytes, table
 from labllm.fusion.vertical import Rows
 
 BY_NAME = {chain.name: chain for chain in CHAINS}
@@ -41,3 +41,10 @@ def test_an_input_of_two_launches_is_read_once():
 def test_keeping_what_nobody_writes_is_refused():
     with pytest.raises(ValueError, match="'w' is kept and no launch writes it; they write y"):
         chain_bytes([(["x"], ["y"])], {"x": 1, "y": 1}, ["w"])
+
+
+def test_the_table_promises_what_passes_promise():
+    rows = {row["chain"]: row for row in table(1000, 1000, element=2)}
+    assert rows["SiLU, product"]["promise (times as fast)"] == pytest.approx(5 / 3)
+    assert rows["add, LayerNorm, GELU"]["before (MB)"] == pytest.approx(14, rel=1e-3)
+    assert rows["add, LayerNorm, GELU"]["launches"] == 3

@@ -8,7 +8,7 @@ import pytest
 
 from labllm.bench import KernelClock, Record, measure
 from labllm.bench.record import Host, Spread, Work
-from labllm.models.breakdown import bend, groups_over, step_times
+from labllm.models.breakdown import bend, groups_over, step_times, without
 from labllm.models.cost import PARTS_OF_A_MODEL
 from labllm.models.parts import PARTS, LayerPart
 
@@ -60,6 +60,16 @@ def test_groups_over_a_field_are_in_order() -> None:
     steps = step_times([*whole(2048, attention=5), *whole(128), *whole(512, attention=2)])
     xs, groups = groups_over(steps, "context")
     assert xs == [128, 512, 2048] and groups["attention"] == [8, 16, 40]
+
+
+def test_a_group_that_takes_no_time_leaves_the_rest() -> None:
+    (step,) = step_times(whole(128, batch=4))
+    assert without(step, "norms") == {
+        "step": "decode, 4 sequences",
+        "context (tokens)": 128,
+        "norms (% of the time)": pytest.approx(100 * 16 / 57),
+        "without norms": "1.39x as fast",
+    }
 
 
 def test_settings_are_not_mixed() -> None:

@@ -1,0 +1,44 @@
+"""Gains are computed from records: times, promises, and where the compiler is as good."""
+
+from __future__ import annotations
+
+import pytest
+
+from labllm.bench.record import Host, Record, Spread, Work
+from labllm.fusion.gains import conclusion, gain
+
+
+def record(rung: str, seconds: float | None, moved: float, rows: int = 64) -> Record:
+    spread = None if seconds is None else Spread(median=seconds, p10=seconds, p90=seconds, samples=3)
+    return Record(
+        ladder="chain", rung=rung, workload={"rows": rows, "dtype": "bfloat16"}, status="ok", time=spread,
+        compulsory=Work(flops=1, bytes=300), moved=Work(flops=1, bytes=moved), date="2026-11-30", source="0" * 12,
+        host=Host(name="NVIDIA H200", kind="cuda", versions={}),
+    )  # fmt: skip
+
+
+RECORDS = [record("eager", 8e-6, 700), record("torch.compile", 3e-6, 300), record("triton", 2e-6, 300)]
+
+
+def test_a_gain_stands_beside_its_promise():
+    found = gain("norm", "chain", records=RECORDS, rows=64)
+    assert found.gained == pytest.approx(4) and found.promised == pytest.approx(7 / 3)
+    assert found.behind == pytest.approx(1.5)
+    assert found.row["chain"] == "norm" and found.row["gained"] == "4x" and found.row["bytes promise"] == "2.3x"
+    assert found.row["torch.compile (µs)"] == pytest.approx(3)
+
+
+def test_what_was_not_recorded_is_missing():
+    assert gain("norm", "chain", records=RECORDS, rows=65) is None
+    assert gain("norm", "chain", records=RECORDS, host="Test CPU") is None
+    assert gain("norm", "other", records=RECORDS) is None
+    untimed = gain("norm", "chain", records=[*RECORDS[::2], record("torch.compile", None, 300)])
+    assert untimed.behind is None and untimed.row["torch.compile (µs)"] is None
+
+
+def test_the_sentence_says_where_the_compiler_is_as_good():
+    slow = gain("slow", "chain", records=RECORDS)
+    equal = gain("equal", "chain", records=[record("eager", 4e-6, 600), *RECORDS[2:], record("torch.compile", 2e-6, 3)])
+    text = conclusion([slow, equal])
+    assert text.startswith("One kernel is 2x (equal) to 4x (slow) as fast.")
+    assert "as good, within 10%, for equal." in text and text.endswith("It is behind for slow (1.5x as long).")
