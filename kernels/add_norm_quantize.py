@@ -7,8 +7,8 @@ with one scale a row, found while the row is in registers: limit is 127 (INT8, r
 format, and n is about q * scale. A row is reduced twice, for its square and for its maximum; in separate launches the
 norm would be written, read for the maximum and read again for the division. 3 T H e + T H + 4 T bytes.
 
-Invariant: the norm is never rounded to the tensors' dtype, only once, to eight bits; a row of zeros gives zeros. It
-loses where the linear behind it is so short that eight bits save less than the rounding costs in accuracy.
+Invariant: the norm is rounded once, to eight bits, and never to the tensors' dtype; a row of zeros gives zeros and
+scale 1. It loses where the linear behind it is so short that eight bits save less than rounding costs in accuracy.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import triton.language as tl
 
 from .add_norm import scale_of_columns, sum_of_rows
 
-SMALLEST = tl.constexpr(1e-30)  # what a row's maximum counts as at least, so that a row of zeros divides by no zero
+NOTHING = tl.constexpr(1e-30)  # a row of smaller elements counts as one of zeros, whose scale is 1
 ROUND = tl.constexpr(12582912.0)  # 1.5 * 2^23: beside it float32 has no fraction left, so adding it rounds
 
 
@@ -41,7 +41,8 @@ def _add_rms_norm_quantize(
     tl.store(total + at, sums, mask=inside)
     s = sums.to(tl.float32)
     norm = s * tl.rsqrt(tl.sum(s * s, axis=1) / HIDDEN + eps)[:, None] * w
-    largest = tl.maximum(tl.max(tl.abs(norm), axis=1), SMALLEST)
+    largest = tl.max(tl.abs(norm), axis=1)
+    largest = tl.where(largest > NOTHING, largest, LIMIT)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     tl.store(scales + row, largest / LIMIT, mask=row < rows)
     tl.store(out + at, to_eight_bits(norm * (LIMIT / largest)[:, None], out.dtype.element_ty), mask=inside)

@@ -12,9 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from labllm.fusion.codes import LIMITS
+from labllm.quantization.activations import float8_rows, int8_rows
 
-SMALLEST = 1e-30
 ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu}
 
 
@@ -40,23 +39,15 @@ def library_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float
     return F.rms_norm(total, weight.shape, weight, eps), total
 
 
-def quantize_rows(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """(codes `[T, H]` of dtype int8 or float8_e4m3fn, scales `[T, 1]` float32) of x `[T, H]`, about codes * scales.
-
-    The largest element of a row becomes the largest number of the format. Moves 4 T H e + 17 T H bytes, 25 T H to int8.
-    """
-    limit = LIMITS[dtype]
-    scales = x.abs().amax(-1, keepdim=True).float().clamp_min(SMALLEST) / limit
-    codes = (x / scales).clamp(-limit, limit)
-    return (codes.round() if dtype == torch.int8 else codes).to(dtype), scales
-
-
 def add_rms_norm_quantize(
     x: Tensor, residual: Tensor, weight: Tensor, dtype: torch.dtype, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`add_rms_norm`, its norm then quantised by rows: (codes `[T, H]`, scales `[T, 1]`, x + residual `[T, H]`)."""
+    """`add_rms_norm`, its norm then quantised by rows: (codes `[T, H]`, scales `[T, 1]`, x + residual `[T, H]`).
+
+    Quantising moves 33 T H bytes from float32, 2 T H e + 41 T H from half precision, and 8 T H more to int8.
+    """
     norm, total = add_rms_norm(x, residual, weight, eps)
-    return *quantize_rows(norm, dtype), total
+    return *(int8_rows if dtype == torch.int8 else float8_rows)(norm), total
 
 
 def add_layer_norm_gelu(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:

@@ -61,7 +61,8 @@ def _own(inputs: QuantizeInputs, rows: Tensor | None) -> tuple[Codes, Tensor]:
     """Of the sum as it is stored; codes not rounded."""
     total = _exact(inputs, rows)[1].to(inputs.x.dtype).double()
     norm = _norm(inputs, total)
-    scale = norm.abs().amax(-1, keepdim=True).clamp_min(eager.SMALLEST) / LIMITS[inputs.dtype]
+    largest = norm.abs().amax(-1, keepdim=True)
+    scale = torch.where(largest > 0, largest / LIMITS[inputs.dtype], 1.0)
     return Codes(norm / scale, scale), total
 
 
@@ -95,9 +96,9 @@ def _cost(w: QuantizedRows) -> Cost:
 
 
 def _eager_cost(w: QuantizedRows) -> Cost:
-    """The norm's, then absolute values 2 and their maximum 1; float32 quotients, clamped, rounded, converted."""
+    """The norm's, then twice to float32; absolute values 2, their maximum 1, quotients, clamped, rounded, converted."""
     elements, e = w.rows * w.hidden, DTYPE_BYTES[w.dtype]
-    passes = 4 * e + (25 if w.codes == "int8" else 17)
+    passes = (33 if w.dtype == "float32" else 2 * e + 41) + (8 if w.codes == "int8" else 0)
     return eager_rms_cost(w) + Cost(3.0 * elements, passes * elements + 12 * w.rows)
 
 
@@ -142,5 +143,9 @@ ADD_RMS_NORM_QUANTIZE = Ladder(
             own_reference=_own,
         ),
     ),
-    sizes={name: _sizes("float8")[name] + _sizes("int8")[name] for name in _sizes("int8")},
+    sizes={
+        "fast": _sizes("float8")["fast"] + _sizes("int8")["fast"],
+        "small": _sizes("float8")["small"] + _sizes("int8")["small"],
+        "full": _sizes("float8")["full"] + tuple(QuantizedRows(r, 4096, "bfloat16", "int8") for r in (1, 64, 16384)),
+    },
 )

@@ -135,18 +135,12 @@ def q_bytes(w: KvWrite) -> float:
     return w.tokens * w.q_heads * w.head_dim * DTYPE_BYTES[w.dtype]
 
 
-def kv_sizes() -> dict[str, tuple[KvWrite, ...]]:
-    """A curve over tokens, and other block sizes and heads."""
+def kv_sizes(*more: KvWrite) -> dict[str, tuple[KvWrite, ...]]:
+    """A curve over tokens; `more` joins its long form."""
     return {
         "fast": tuple(KvWrite(t, 16, *PICO, "float32") for t in (1, 64)),
         "small": tuple(KvWrite(t, 16, *PICO, "float32") for t in ROWS[:6]),
-        "full": (
-            *(KvWrite(t, 16, *LLAMA_8B, "bfloat16") for t in ROWS),
-            *(KvWrite(16384, b, *LLAMA_8B, "bfloat16") for b in (8, 64, 256)),
-            KvWrite(16384, 16384, *LLAMA_8B, "bfloat16"),
-            KvWrite(16384, 16, 32, 32, 128, "bfloat16"),
-            KvWrite(4096, 16, 64, 8, 128, "bfloat16"),
-        ),
+        "full": (*(KvWrite(t, 16, *LLAMA_8B, "bfloat16") for t in ROWS), *more),
     }
 
 
@@ -176,5 +170,9 @@ ROPE_KV_WRITE = Ladder(
             sources=("labllm.kernels.rope_kv_write",),
         ),
     ),
-    sizes=kv_sizes(),
+    sizes=kv_sizes(
+        *(KvWrite(16384, b, *LLAMA_8B, "bfloat16") for b in (8, 64, 256, 16384)),
+        KvWrite(16384, 16, 32, 32, 128, "bfloat16"),
+        KvWrite(4096, 16, 64, 8, 128, "bfloat16"),
+    ),
 )

@@ -85,14 +85,8 @@ def test_halves_go_to_the_even_number() -> None:
 def test_rows_of_zeros_and_no_rows(dtype: torch.dtype) -> None:
     zeros, weight = torch.zeros(3, 64, device=DEVICE), torch.ones(64, device=DEVICE)
     codes, scales, _ = add_rms_norm_quantize(zeros, zeros, weight, dtype)
-    assert not codes.float().any() and bool((scales > 0).all())
+    assert not codes.float().any() and bool((scales == 1).all())
     assert [len(part) for part in add_rms_norm_quantize(zeros[:0], zeros[:0], weight, dtype)] == [0, 0, 0]
-
-
-@pytest.mark.parametrize("dtype", [INT8, FLOAT8])
-def test_eager_rows_of_zeros_give_zeros(dtype: torch.dtype) -> None:
-    codes, scales = eager.quantize_rows(torch.zeros(2, 8), dtype)
-    assert not codes.float().any() and bool((scales > 0).all())
 
 
 @needs_triton
@@ -142,5 +136,5 @@ def test_bytes_by_hand() -> None:
     w = QuantizedRows(16384, 4096, "bfloat16", "float8")
     elements = 16384 * 4096
     assert LADDER.cost(w).bytes == 7 * elements + 4 * 16384 + 2 * 4096
-    assert LADDER["eager"].moved(w).bytes == (42 + 25) * elements + 12 * 16384
-    assert LADDER["eager"].moved(dataclasses.replace(w, codes="int8")).bytes == (42 + 33) * elements + 12 * 16384
+    assert LADDER["eager"].moved(w).bytes == (42 + 45) * elements + 12 * 16384
+    assert LADDER["eager"].moved(dataclasses.replace(w, codes="int8")).bytes == (42 + 53) * elements + 12 * 16384
