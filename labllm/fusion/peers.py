@@ -66,6 +66,27 @@ def liger_swiglu(state: Bound) -> Tensor:
     return state.library.liger_swiglu(*state.arguments)
 
 
+def flashinfer_pages(inputs: tuple[Tensor, ...]) -> Bound:
+    """The tensors of `rope_kv_write`, then what FlashInfer calls their one sequence, whose blocks lie in slot order:
+    each token's sequence and place in it [T], blocks, the blocks' bounds and the length of the last, all int32."""
+    q, *_, k_cache, _, positions, _, slots = inputs
+    device, tokens, block = q.device, len(q), k_cache.shape[1]
+    blocks = (slots[::block] // block).int()
+    bounds = torch.tensor([0, len(blocks)], dtype=torch.int32, device=device)
+    last = torch.tensor([(tokens - 1) % block + 1], dtype=torch.int32, device=device)
+    sequence = torch.zeros(tokens, dtype=torch.int32, device=device)
+    return flashinfer((*inputs, sequence, positions.int(), blocks, bounds, last))
+
+
+def flashinfer_rope_kv_write(state: Bound) -> Tensor:
+    """Turned q [T, Hq, D]: q and k are turned in place, then k and v are appended to the cache, two launches."""
+    q, k, v, k_cache, v_cache, positions, cos_sin, _, sequence, places, *pages = state.arguments
+    turn, append = state.library.apply_rope_with_cos_sin_cache_inplace, state.library.append_paged_kv_cache
+    turn(positions, q.flatten(1), k.flatten(1), q.shape[2], cos_sin)
+    append(k, v, sequence, places, (k_cache, v_cache), *pages)
+    return q
+
+
 def _installed(module: str, package: str) -> ModuleType:
     if not torch.cuda.is_available():
         raise CannotRun(f"{package} needs an NVIDIA GPU; recorded curves stand in for it here")

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from labllm.bench import Ladder, Rung, axis
+from labllm.fusion import peers
 from labllm.fusion.eager_rope import eager_rope_kv_write
 from labllm.fusion.rope import rope_kv_write
 from labllm.fusion.vertical import DTYPES, ROWS, compiled_rung, draw
@@ -126,6 +127,16 @@ def _fused(inputs: KvInputs) -> tuple[Tensor, Tensor, Tensor]:
     return written(inputs, rope_kv_write(*inputs))
 
 
+def _flashinfer(state: peers.Bound) -> tuple[Tensor, Tensor, Tensor]:
+    return written(KvInputs(*state.arguments[:8]), peers.flashinfer_rope_kv_write(state))
+
+
+def _flashinfer_cost(w: KvWrite) -> Cost:
+    """A turned key is written and read once more."""
+    cost = kv_cost(w)
+    return Cost(cost.flops, cost.bytes + 2 * w.tokens * w.kv_heads * w.head_dim * DTYPE_BYTES[w.dtype])
+
+
 def _eager_of(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return _eager(KvInputs(*inputs))
 
@@ -168,6 +179,16 @@ ROPE_KV_WRITE = Ladder(
             needs=("triton",),
             memory=q_bytes,
             sources=("labllm.kernels.rope_kv_write",),
+        ),
+        Rung(
+            "flashinfer, in place",
+            _flashinfer,
+            peers.flashinfer_pages,
+            needs=("cuda",),
+            refuses=peers.only_half,
+            moved=_flashinfer_cost,
+            in_place=True,
+            peer=True,
         ),
     ),
     sizes=kv_sizes(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from labllm.bench import KernelClock, measure
-from labllm.fusion import rope_kv_write
+from labllm.fusion import peers, rope_kv_write
 from labllm.fusion.eager_rope import eager_rope_kv_write
 from labllm.fusion.rope_ladder import ROPE_KV_WRITE, KvInputs, KvWrite
 from labllm.hardware import default_device, triton_mode
@@ -119,7 +119,37 @@ def test_values_out_of_range_are_refused_on_a_cpu(field: str, value: int, messag
         rope_kv_write(*i)
 
 
+class StandIn:
+    """FlashInfer's two functions in plain torch, in its signatures: what our tables mean to it."""
+
+    @staticmethod
+    def apply_rope_with_cos_sin_cache_inplace(positions, query, key, head_size, cos_sin_cache):
+        for x in (query.view(len(query), -1, head_size), key.view(len(key), -1, head_size)):
+            cos, sin = cos_sin_cache[positions][:, None].chunk(2, -1)
+            first, second = x.clone().chunk(2, -1)
+            x.copy_(torch.cat((first * cos - second * sin, second * cos + first * sin), -1))
+
+    @staticmethod
+    def append_paged_kv_cache(append_key, append_value, sequences, places, caches, blocks, bounds, last):
+        size = caches[0].shape[1]
+        assert bounds.tolist() == [0, len(blocks)] and (len(blocks) - 1) * size + int(last) == len(append_key)
+        for token, (sequence, place) in enumerate(zip(sequences.tolist(), places.tolist(), strict=True)):
+            block = blocks[bounds[sequence] + place // size]
+            caches[0][block, place % size], caches[1][block, place % size] = append_key[token], append_value[token]
+
+
+@pytest.mark.parametrize("tokens", [1, 16, 37])
+def test_the_peers_tables_name_every_tokens_slot(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "_installed", lambda *_: StandIn)
+    peer = dataclasses.replace(LADDER["flashinfer, in place"], needs=(), refuses=lambda w: None)
+    one = dataclasses.replace(LADDER, rungs=(peer,))
+    (record,) = measure(one, KvWrite(tokens, 8, 4, 2, 64, "float32"), device="cpu")
+    assert record.status == "ok", record.reason
+
+
 def test_bytes_by_hand() -> None:
     w = KvWrite(16384, 16, 32, 8, 128, "bfloat16")
     assert LADDER.cost(w).bytes == 2 * 16384 * 48 * 128 * 2 + 16384 * (512 + 16)
     assert LADDER["eager"].moved(w).bytes == (9 * 40 + 2 * 16) * 16384 * 128 * 2 + 16384 * (512 + 16)
+    more = 2 * 16384 * 8 * 128 * 2
+    assert LADDER["flashinfer, in place"].moved(w).bytes == LADDER.cost(w).bytes + more
