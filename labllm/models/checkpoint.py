@@ -38,9 +38,12 @@ class Checkpoint:
                     raise CheckpointError(f"{path} lacks the tensor {min(missing)} that {INDEX} says it holds.")
 
     def tensors(
-        self, names: Collection[str], device: torch.device | str, dtype: torch.dtype
+        self, names: Collection[str], device: torch.device | str, dtype: torch.dtype | None
     ) -> Iterator[tuple[str, Tensor]]:
-        """The named tensors, one at a time, each in memory of its own (a file may change after it was read)."""
+        """The named tensors, one at a time, each in memory of its own (a file may change after it was read).
+
+        `dtype` None leaves each as it is stored.
+        """
         for path in sorted({self.file_of[name] for name in names}):
             with _open(path) as file:
                 for name in sorted(name for name in names if self.file_of[name] == path):

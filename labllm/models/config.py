@@ -144,8 +144,6 @@ def _supported(raw: Mapping[str, Any]) -> str:
         raise ValueError(f"architecture {named[0]} is not supported; supported are {', '.join(SUPPORTED.values())}.")
     if (activation := raw.get("hidden_act", "silu")) not in ("silu", "swish"):
         raise ValueError(f"hidden_act {activation!r} is not supported; the MLP is SwiGLU, so it must be 'silu'.")
-    if raw.get("quantization_config"):
-        raise ValueError("weights are quantised (quantization_config); supported are float32, float16, bfloat16.")
     return kind
 
 

@@ -22,8 +22,10 @@ from labllm.models.config import ModelConfig
 from labllm.models.layers import LinearFactory, torch_linear
 from labllm.models.llama import Llama
 from labllm.models.operations import Operations
-from labllm.models.packing import pack
+from labllm.models.packing import pack, unpack
+from labllm.models.quantized_checkpoint import QuantizedCheckpoint, open_checkpoint
 from labllm.models.rope import rope_table
+from labllm.quantization.module import QuantizedLinear
 
 _DERIVED = re.compile(r"\.rotary_emb\.inv_freq$")  # old checkpoints store what RoPE computes
 
@@ -41,14 +43,18 @@ def load(
 ) -> Llama:
     """The checkpoint in `folder` as a model for inference on `device`, weights converted to `dtype`.
 
-    `layers` loads one pipeline stage. Raises CheckpointError (a ValueError) in one sentence: config not supported,
-    shard missing, pickled weights, tensor missing, unexpected or of another shape; before weights are read.
+    Linears that the checkpoint keeps quantised (GPTQ, AWQ, our own form) stay so, as `QuantizedLinear`, in place of
+    what `linear` makes. `layers` loads one pipeline stage. Raises CheckpointError (a ValueError) in one sentence:
+    config not supported, shard missing, pickled weights, tensor missing, unexpected or of another shape; before
+    weights are read.
     """
     try:
         config = ModelConfig.from_folder(folder)
     except ValueError as error:
         raise CheckpointError(str(error)) from None
-    checkpoint = Checkpoint(folder)
+    checkpoint = open_checkpoint(folder)
+    if isinstance(checkpoint, QuantizedCheckpoint) and operations is not None:
+        raise CheckpointError(f"{folder} is quantised, and packed layers take plain weights; leave out operations.")
     wanted = _shapes(config, layers)
     _compare(checkpoint, config, wanted, _shapes(config))
     model = _on_meta(config, device, attend, linear, layers, operations)
@@ -78,6 +84,18 @@ def from_config(
     return _fill(model, ((name, random(name, shape)) for name, shape in _shapes(config, layers).items()))
 
 
+def plain_twin(model: Llama) -> Llama:
+    """The plain model whose projections are the rows of a packed model's; nothing is copied. `attend` is kept.
+
+    Raises ValueError for a model that is plain already.
+    """
+    if model.operations is None:
+        raise ValueError("The model is plain already; only a packed one has a plain twin.")
+    stage = None if len(model.layers) == model.config.num_hidden_layers else model.layers
+    twin = _on_meta(model.config, model.device, model.attend, torch_linear, stage, None)
+    return _fill(twin, unpack(model.state_dict().items(), model.config))
+
+
 def _on_meta(
     config: ModelConfig,
     device: torch.device | str,
@@ -98,11 +116,14 @@ def _shapes(config: ModelConfig, layers: range | None = None) -> Shapes:
         return {name: tuple(tensor.shape) for name, tensor in Llama(config, layers=layers).state_dict().items()}
 
 
-def _fill(model: Llama, tensors: Iterable[tuple[str, Tensor]]) -> Llama:
+def _fill(model: Llama, tensors: Iterable[tuple[str, Tensor | QuantizedLinear]]) -> Llama:
     for name, tensor in tensors if model.operations is None else pack(tensors, model.config):
         path, _, leaf = name.rpartition(".")
         module = model.get_submodule(path)
-        if hasattr(module, "load_tensor"):
+        if isinstance(tensor, QuantizedLinear):
+            tensor.bias = module.bias
+            model.set_submodule(path, tensor)
+        elif hasattr(module, "load_tensor"):
             module.load_tensor(leaf, tensor)
         else:
             setattr(module, leaf, nn.Parameter(tensor, requires_grad=False))

@@ -63,7 +63,7 @@ def refused(folder: Path) -> str:
         ({"hidden_act": "gelu"}, "SwiGLU"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0}}, "'yarn'"),
         ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0}}, "low_freq_factor"),
-        ({"quantization_config": {"quant_method": "awq"}}, "quantised"),
+        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "supported are 'gptq', 'awq' and 'labllm'"),
         ({"hidden_size": None}, "hidden_size must be a positive integer"),
         ({"num_key_value_heads": 3}, "multiple of num_key_value_heads"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor 0.5"),
