@@ -73,6 +73,20 @@ def gain(
     return Gain(name, timed[unfused], timed[fused], timed.get(compiled))
 
 
+def vertical(rows: int, hidden: int, records: Iterable[Record] | None = None) -> list[Gain]:
+    """The gains of the vertical chains at [rows, hidden] in bfloat16, as far as they are recorded."""
+    kept = None if records is None else list(records)
+    size = {"rows": rows, "hidden": hidden, "dtype": "bfloat16", "records": kept}
+    found = (
+        gain("add, RMSNorm, written out", "add-rms-norm", **size),
+        gain("add, RMSNorm", "add-rms-norm", "F.rms_norm", **size),
+        gain("add, RMSNorm, quantised", "add-rms-norm-quantize", codes="float8", **size),
+        gain("add, LayerNorm, GELU", "add-layer-norm-gelu", **size),
+        gain("SiLU, product", "swiglu", activation="silu", **size),
+    )
+    return [g for g in found if g]
+
+
 def conclusion(gains: Sequence[Gain]) -> str:
     """Between which factors fusing gains, and where the compiler is as good as the kernel."""
     most, least = max(gains, key=lambda g: g.gained), min(gains, key=lambda g: g.gained)

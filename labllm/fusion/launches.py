@@ -28,7 +28,7 @@ ELEMENTS = (1, 1024, 16384, 262144, 1048576)
 class Additions:
     """`launches` additions to each of `elements` numbers in float32."""
 
-    launches: int = axis(64, *LAUNCHES, unit="additions", label="additions")
+    launches: int = axis(64, *LAUNCHES, label="additions")
     elements: int = axis(1, *ELEMENTS, label="elements")
 
 

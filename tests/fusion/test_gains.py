@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from labllm.bench.record import Host, Record, Spread, Work
-from labllm.fusion.gains import conclusion, gain
+from labllm.fusion.gains import conclusion, gain, vertical
 
 
 def record(rung: str, seconds: float | None, moved: float, rows: int = 64) -> Record:
@@ -42,3 +42,10 @@ def test_the_sentence_says_where_the_compiler_is_as_good():
     text = conclusion([slow, equal])
     assert text.startswith("One kernel is 2x (equal) to 4x (slow) as fast.")
     assert "as good, within 10%, for equal." in text and text.endswith("It is behind for slow (1.5x as long).")
+
+
+def test_vertical_chains_are_those_that_are_recorded():
+    workload = {"rows": 64, "hidden": 8, "dtype": "bfloat16", "activation": "silu"}
+    mine = [r.model_copy(update={"ladder": "swiglu", "workload": workload}) for r in RECORDS]
+    assert [g.name for g in vertical(64, 8, mine)] == ["SiLU, product"]
+    assert vertical(65, 8, mine) == []
