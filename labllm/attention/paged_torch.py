@@ -34,7 +34,7 @@ def key_slots(block_table: Tensor, seq_lens: Tensor, block_size: int, first_key:
 
 def gather(cache: Tensor, slots: Tensor) -> Tensor:
     """cache [num_blocks, block_size, Hkv, D], slots [B, Tk] int64 -> [B, Tk, Hkv, D], a copy."""
-    return cache.flatten(0, 1)[slots]
+    return cache.flatten(0, 1).index_select(0, slots.flatten()).unflatten(0, slots.shape)
 
 
 class GatherAttention(CacheAttend):
