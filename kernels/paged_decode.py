@@ -54,29 +54,32 @@ def visible(seq_lens, sequence, window):
 
 
 @triton.jit
+def pages_of(table, n, last, BLOCK_SIZE: tl.constexpr):
+    """The pages of the keys n that lie below last, 0 for the others; table points at the sequence's row."""
+    return tl.load(table + n // BLOCK_SIZE, mask=n < last, other=0)
+
+
+@triton.jit
 def attend_keys(
-    q, k_cache, v_cache, table, first, last, scale, kv_block, kv_slot,
+    q, k_cache, v_cache, table, page, first, last, scale, kv_block, kv_slot,
     BLOCK_SIZE: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Online softmax of q `[ROWS, BLOCK_D]` over the keys first .. last - 1 of one sequence and KV head.
 
-    k_cache and v_cache point at the KV head, table at the sequence's row; scale is log2(e) / sqrt(D). Returns
-    `(acc [ROWS, BLOCK_D], m [ROWS], l [ROWS])`: the answer is acc / l and its log-sum-exp, in units of log 2,
-    m + log2(l). Over no keys acc and l are zero and m is -inf.
+    k_cache and v_cache point at the KV head, table at the sequence's row, page `[BLOCK_N]` is the first tile's
+    `pages_of`; scale is log2(e) / sqrt(D). Returns `(acc [ROWS, BLOCK_D], m [ROWS], l [ROWS])`: the answer is acc / l
+    and its log-sum-exp, in units of log 2, m + log2(l). Over no keys acc and l are zero and m is -inf.
     """
     d = tl.arange(0, q.shape[1])
     m = tl.full([q.shape[0]], float("-inf"), tl.float32)
     l = tl.zeros([q.shape[0], BLOCK_N], tl.float32)  # a column a key of the tile, added up once at the end
     acc = tl.zeros(q.shape, tl.float32)
-    n = first + tl.arange(0, BLOCK_N)
-    page = tl.load(table + n // BLOCK_SIZE, mask=n < last, other=0)
     for start in range(first, last, BLOCK_N):
         n = start + tl.arange(0, BLOCK_N)
         at = page.to(tl.int64) * kv_block + n % BLOCK_SIZE * kv_slot
         inside = (n < last)[:, None] & (d < HEAD_DIM)[None, :]
         k = tl.load(k_cache + at[:, None] + d[None, :], mask=inside, other=0.0)
-        following = n + BLOCK_N
-        page = tl.load(table + following // BLOCK_SIZE, mask=following < last, other=0)
+        page = pages_of(table, n + BLOCK_N, last, BLOCK_SIZE)
         scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
         scores = tl.where((n < last)[None, :], scores, float("-inf"))
         top = tl.maximum(m, tl.max(scores, 1))
@@ -99,9 +102,11 @@ def _paged_decode(
     head, sequence = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     first, last = visible(seq_lens, sequence, window)
     rows = load_group(q + sequence * q_seq + head * GROUP * q_head, q_head, GROUP, ROWS, HEAD_DIM, BLOCK_D)
+    table = block_table + sequence * table_row
+    page = pages_of(table, first + tl.arange(0, BLOCK_N), last, BLOCK_SIZE)
     acc, _, l = attend_keys(
-        rows, k_cache + head * kv_head, v_cache + head * kv_head, block_table + sequence * table_row, first, last,
-        scale, kv_block, kv_slot, BLOCK_SIZE, HEAD_DIM, BLOCK_N,
+        rows, k_cache + head * kv_head, v_cache + head * kv_head, table, page, first, last, scale, kv_block, kv_slot,
+        BLOCK_SIZE, HEAD_DIM, BLOCK_N,
     )  # fmt: skip
     acc = acc / tl.where(l > 0, l, 1.0)[:, None]
     store_group(out + sequence * out_seq + head * GROUP * out_head, out_head, acc, GROUP, HEAD_DIM)

@@ -9,8 +9,9 @@ The addition releases what its program wrote and acquires what the others releas
 makes it speak for all threads of the program. A sequence of one range is stored at once and takes no part.
 
 Cost: as split_decode.py, and one atomic a program. Invariant: all counters are zero between launches, so a graph can
-be replayed; therefore two launches that share counters must not overlap. It loses against two launches where many
-ranges are merged: the last program merges alone what others could share.
+be replayed; therefore two launches that share counters must not overlap. It loses to two launches of which the second
+starts early (split_decode.py), and the more so the more ranges there are: the last program merges alone what many
+could share, and what it reads has to be made visible first.
 """
 
 from __future__ import annotations
@@ -19,8 +20,39 @@ import torch
 import triton
 import triton.language as tl
 
-from .paged_decode import attend_keys, load_group, store_group, visible
-from .split_decode import merge, merge_shape, share, store_partial
+from .paged_decode import attend_keys, load_group, pages_of, store_group, visible
+from .split_decode import share, store_partial
+
+MERGE_ELEMENTS = 8192  # of partial answers that a program holds at a time
+
+
+@triton.jit
+def merge(
+    partial, lse, splits, GROUP: tl.constexpr, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
+    CHUNK: tl.constexpr,
+):  # fmt: skip
+    """Merge partial `[splits, GROUP, HEAD_DIM]` by lse `[splits, GROUP]`, CHUNK ranges at a time: `[ROWS, BLOCK_D]`."""
+    g, d = tl.arange(0, ROWS), tl.arange(0, BLOCK_D)
+    m = tl.full([ROWS], float("-inf"), tl.float32)
+    l = tl.zeros([ROWS], tl.float32)
+    acc = tl.zeros([ROWS, BLOCK_D], tl.float32)
+    for start in range(0, splits, CHUNK):
+        s = start + tl.arange(0, CHUNK)
+        at = s[:, None] * GROUP + g[None, :]
+        inside = (s < splits)[:, None] & (g < GROUP)[None, :]
+        e = tl.load(lse + at, mask=inside, other=float("-inf"), cache_modifier=".cg")
+        o = tl.load(
+            partial + at[:, :, None] * HEAD_DIM + d[None, None, :],
+            mask=inside[:, :, None] & (d < HEAD_DIM)[None, None, :], other=0.0, cache_modifier=".cg",
+        )  # fmt: skip
+        m_new = tl.maximum(m, tl.max(e, 0))
+        top = tl.where(m_new == float("-inf"), 0.0, m_new)
+        weight, keep = tl.exp2(e - top[None, :]), tl.exp2(m - top)
+        l = l * keep + tl.sum(weight, 0)
+        o = tl.where((weight > 0)[:, :, None], o * weight[:, :, None], 0.0)
+        acc = acc * keep[:, None] + tl.sum(o, 0)
+        m = m_new
+    return acc / tl.where(l > 0, l, 1.0)[:, None]
 
 
 @triton.jit
@@ -38,10 +70,12 @@ def _split_decode_once(
         return
     first += split * size
     last = tl.minimum(first + size, last)
+    table = block_table + sequence * table_row
+    page = pages_of(table, first + tl.arange(0, BLOCK_N), last, BLOCK_SIZE)
     rows = load_group(q + sequence * q_seq + head * GROUP * q_head, q_head, GROUP, ROWS, HEAD_DIM, BLOCK_D)
     acc, m, l = attend_keys(
-        rows, k_cache + head * kv_head, v_cache + head * kv_head, block_table + sequence * table_row, first, last,
-        scale, kv_block, kv_slot, BLOCK_SIZE, HEAD_DIM, BLOCK_N,
+        rows, k_cache + head * kv_head, v_cache + head * kv_head, table, page, first, last, scale, kv_block, kv_slot,
+        BLOCK_SIZE, HEAD_DIM, BLOCK_N,
     )  # fmt: skip
     out += sequence * out_seq + head * GROUP * out_head
     if used == 1:
@@ -56,6 +90,12 @@ def _split_decode_once(
         merged = merge(partial + at * HEAD_DIM, lse + at, used, GROUP, MERGE_ROWS, HEAD_DIM, BLOCK_D, CHUNK)
         store_group(out, out_head, merged, GROUP, HEAD_DIM)
         tl.store(arrivals + pair, 0)
+
+
+def merge_shape(group: int, dim: int) -> dict[str, int]:
+    """Tile sizes of `merge` for `group` query heads a KV head: ROWS, BLOCK_D and the ranges taken at a time."""
+    rows, columns = triton.next_power_of_2(group), max(16, triton.next_power_of_2(dim))
+    return {"ROWS": rows, "BLOCK_D": columns, "CHUNK": max(1, MERGE_ELEMENTS // (rows * columns))}
 
 
 def split_decode_once(

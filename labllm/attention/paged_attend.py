@@ -1,9 +1,9 @@
 """Attention over a paged KV cache by the kernels that read pages in place.
 
-A step of decodes (one new token a sequence) is one launch a layer, asks nothing of the host and may be captured in a
-CUDA graph: padding is seq_len 0 and slot -1. In a mixed step the decodes, which come first, take that launch, and all
-longer queries one launch of flash attention. Where the kernels do not compile (no GPU, or an old one) everything is
-gathered.
+A step of decodes (one new token a sequence) is one launch a layer, or two where the sequences are few, asks nothing of
+the host and may be captured in a CUDA graph: padding is seq_len 0 and slot -1. In a mixed step the decodes, which come
+first, take that way, and all longer queries one launch of flash attention. Where the kernels do not compile (no GPU,
+or an old one) everything is gathered.
 
 Invariant: the same answers as `GatherAttention`, within the dtype's rounding. It loses on prompts without a prefix: on
 keys that lie side by side the dense flash kernels are faster.
@@ -19,7 +19,8 @@ from torch import Tensor
 from labllm.attention.attend import CacheAttend
 from labllm.attention.flash.paged import flash_paged
 from labllm.attention.paged.layout import MAX_GROUP, MAX_HEAD_DIM
-from labllm.attention.paged.split import Workspace, split_decode_once
+from labllm.attention.paged.split import decode
+from labllm.attention.paged.workspace import Workspaces
 from labllm.attention.paged_torch import GatherAttention
 from labllm.cache.kv_cache import KVCache
 from labllm.cache.step import Step
@@ -34,7 +35,7 @@ class PagedAttention(CacheAttend):
     def __init__(self, cache: KVCache) -> None:
         self.cache = cache
         self._gathered = GatherAttention(cache)
-        self._workspaces: dict[tuple[int, ...], Workspace] = {}
+        self._workspaces = Workspaces()  # one for all layers, which follow one another
         self._mixed: tuple[Step, int, Tensor] | None = None
 
     def attend(self, q: Tensor, layer: int, step: Step, window: int | None = None) -> Tensor:
@@ -73,13 +74,5 @@ class PagedAttention(CacheAttend):
         """q [B', Hq, D] of the first `decodes` sequences."""
         k_cache, v_cache = self.cache.k(layer), self.cache.v(layer)
         table, lens = step.block_table[:decodes], step.seq_lens[:decodes]
-        workspace = self._workspace(q, k_cache, step.max_seq_len)
-        return split_decode_once(q, k_cache, v_cache, table, lens, window, workspace)
-
-    def _workspace(self, q: Tensor, k_cache: Tensor, max_seq_len: int) -> Workspace:
-        """One a batch size and power of two of the longest length, shared by the layers, which follow one another."""
-        bucket = 1 << max(0, max_seq_len - 1).bit_length()
-        key = (len(q), q.shape[1], bucket)
-        if key not in self._workspaces:
-            self._workspaces[key] = Workspace.of(q, k_cache, bucket)
-        return self._workspaces[key]
+        workspace = self._workspaces.of(q, k_cache, step.max_seq_len)
+        return decode(q, k_cache, v_cache, table, lens, workspace, window)

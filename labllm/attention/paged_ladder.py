@@ -1,4 +1,5 @@
-"""The ladder of paged decode: gather, read in place, split, split in one launch; peers read contiguous caches.
+"""The ladder of paged decode: gather, read in place, split in two launches, in one, and in two that overlap; peers
+read contiguous caches.
 
 Every rung above the peers reads the same random pages, whose table pads with a block of NaN: whoever reads past a
 length shows it. The peers get what paging gives up, one dense tensor of equal lengths: the distance to them is the
@@ -15,9 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from labllm.attention.paged import Workspace, gather_decode, paged_decode, split_decode, split_decode_once
+from labllm.attention.paged import Workspace, decode, gather_decode, paged_decode, split_decode, split_decode_once
 from labllm.attention.paged.layout import reference
-from labllm.attention.paged.tiles import num_splits, places, tile_for
+from labllm.attention.paged.tiles import num_splits
 from labllm.attention.sdpa import sdpa
 from labllm.bench import Ladder, Rung, axis, torch_dtype
 from labllm.hardware import this_machine
@@ -110,7 +111,7 @@ def _gathered(w: PagedDecode) -> Cost:
 def _split_cost(w: PagedDecode) -> Cost:
     """Besides what must move, D + 1 floats a query head and range, written and read."""
     shape = w.q_heads // w.kv_heads, w.head_dim, int(DTYPE_BYTES[w.dtype]), this_machine()
-    splits = num_splits(w.batch * w.kv_heads, w.context, tile_for(*shape).block_n, places(*shape))
+    splits = num_splits(w.batch * w.kv_heads, w.context, *shape)
     return _cost(w) + Cost(0, 8 * (w.head_dim + 1) * w.batch * w.q_heads * splits if splits > 1 else 0)
 
 
@@ -141,6 +142,11 @@ def _split(state: tuple[Paged, Workspace]) -> Tensor:
 def _split_once(state: tuple[Paged, Workspace]) -> Tensor:
     inputs, workspace = state
     return split_decode_once(*inputs, workspace=workspace)
+
+
+def _fastest(state: tuple[Paged, Workspace]) -> Tensor:
+    inputs, workspace = state
+    return decode(*inputs, workspace)
 
 
 def _contiguous(inputs: Paged) -> tuple[Tensor, Tensor, Tensor]:
@@ -217,11 +223,18 @@ PAGED_DECODE = Ladder(
             moved=_split_cost,
         ),
         _kernel(
+            "split, overlapped",
+            _fastest,
+            "the merge starts while the programs still read; one program each where sequences fill the GPU",
+            "split_decode",
+            prepare=_with_workspace,
+            moved=_split_cost,
+        ),
+        _kernel(
             "split, head-major",
-            _split_once,
+            _fastest,
             "a page holds each head's keys side by side: longer pieces in memory",
             "split_decode",
-            "split_decode_once",
             prepare=_head_major,
             moved=_split_cost,
             memory=_copy_bytes,

@@ -84,7 +84,7 @@ def test_padding_gives_zeros_and_writes_nothing(route: str) -> None:
 def test_the_layers_share_one_workspace_a_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paged_attend, "triton_mode", lambda device: "compiled")
     made: list[object] = []
-    monkeypatch.setattr(paged_attend, "split_decode_once", lambda q, *rest: made.append(rest[-1]) or q)
+    monkeypatch.setattr(paged_attend, "decode", lambda q, *rest: made.append(rest[-2]) or q)
     cache, step, qkv = written("decodes", "cpu", torch.float32)
     attend = PagedAttention(cache)
     for layer in (0, 1):

@@ -12,14 +12,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from labllm.attention.paged import Workspace, gather_decode, paged_decode, split_decode, split_decode_once
+from labllm.attention.paged import (
+    Workspace,
+    Workspaces,
+    decode,
+    gather_decode,
+    paged_decode,
+    split_decode,
+    split_decode_once,
+    split_decode_overlapped,
+)
 from labllm.attention.paged.layout import reference
-from labllm.attention.paged.tiles import Tile, num_splits, places, tile_for
+from labllm.attention.paged.tiles import PROGRAMS, Tile, num_splits, tile_for
 from labllm.bench import TOLERANCE, relative_error
 from labllm.bench.poison import Poisoned
 from labllm.hardware import Machine, default_device, triton_mode
 
 DEVICE = default_device()
+SPLIT = (split_decode, split_decode_once, split_decode_overlapped)
 HALF = "bfloat16" if DEVICE == "cuda" else "float16"  # the interpreter's bfloat16 is wrong
 NOWHERE = 2**31 - 1  # a block that no cache has
 needs_triton = pytest.mark.skipif(triton_mode() in ("absent", "refused"), reason="Triton is not to be had here")
@@ -75,20 +85,20 @@ def kernels(x: Paged, *splits: int, tile: Tile | None = None) -> Iterator[tuple[
     """Each kernel, the splitting ones with workspaces full of NaN."""
     yield "paged", partial(paged_decode, tile=tile)
     for count in splits:
-        for decode in (split_decode, split_decode_once):
+        for split in SPLIT if DEVICE == "cuda" else SPLIT[:2]:  # without a GPU the third is the first
             workspace = Workspace.of(x.q, x.k_cache, 0, count)
             workspace.partial.fill_(float("nan"))
             workspace.lse.fill_(float("nan"))
-            yield f"{decode.__name__}, {count} splits", partial(decode, workspace=workspace, tile=tile)
+            yield f"{split.__name__}, {count} splits", partial(split, workspace=workspace, tile=tile)
 
 
 def assert_right(x: Paged, window: int | None, *splits: int, tile: Tile | None = None) -> None:
     """All kernels, into poisoned outputs; a sequence of no keys gives exact zeros."""
     expected = reference(*x, window=window).view(x.q.shape)
     tolerance = TOLERANCE[str(x.q.dtype).removeprefix("torch.")]
-    for name, decode in kernels(x, *splits, tile=tile):
+    for name, run in kernels(x, *splits, tile=tile):
         with Poisoned():
-            out = decode(*x, window=window)
+            out = run(*x, window=window)
         error = relative_error(out, expected)
         assert error <= tolerance, f"{name}: {error}"
         assert not out[x.seq_lens == 0].any(), name
@@ -190,8 +200,8 @@ def test_the_reference_equals_attention_over_a_dense_copy() -> None:
 def test_no_sequences() -> None:
     x = paged([3])
     empty = Paged(x.q[:0], x.k_cache, x.v_cache, x.block_table[:0], x.seq_lens[:0])
-    for decode in (gather_decode, paged_decode, split_decode, split_decode_once):
-        assert decode(*empty).shape == (0, 3, 64)
+    for run in (gather_decode, paged_decode, *SPLIT):
+        assert run(*empty).shape == (0, 3, 64)
 
 
 WRONG = {
@@ -212,9 +222,9 @@ def test_what_does_not_fit_is_refused_in_a_sentence(complaint: str) -> None:
     cache = torch.zeros(7, 16, 2, 64)
     lens, table = torch.tensor([20, 3], dtype=torch.int32), torch.zeros(2, 4, dtype=torch.int32)
     x = Paged(torch.zeros(2, 4, 64), cache, cache, table, lens)._replace(**WRONG[complaint])
-    for decode in (gather_decode, paged_decode, split_decode):
+    for run in (gather_decode, paged_decode, split_decode):
         with pytest.raises(ValueError, match=complaint):
-            decode(*x)
+            run(*x)
 
 
 def test_what_the_kernels_cannot_take_is_refused() -> None:
@@ -240,33 +250,36 @@ def test_what_the_kernels_cannot_take_is_refused() -> None:
 @pytest.mark.skipif(triton_mode("cpu") != "interpreted", reason="only the interpreter is wrong in bfloat16")
 def test_bfloat16_cannot_reach_the_interpreter() -> None:
     x = Paged(*(t.cpu() for t in paged([5], dtype="bfloat16")))
-    for decode in (paged_decode, split_decode, split_decode_once):
+    for run in (paged_decode, *SPLIT):
         with pytest.raises(ValueError, match="wrong results in bfloat16"):
-            decode(*x)
+            run(*x)
 
 
 def machine(shared: int, cores: int = 132) -> Machine:
     return Machine("any", "cuda", 2**34, cores, 2**25, shared, (8, 0), None)
 
 
+@pytest.mark.parametrize("splits", [1, 8])
 @pytest.mark.parametrize("shared", [99 * 1024, 163 * 1024, 227 * 1024])
-def test_a_tile_fits_the_device(shared: int) -> None:
+def test_a_tile_fits_the_device(shared: int, splits: int) -> None:
     for group in (1, 4, 32, 64):
         for dim in (64, 80, 128, 256):
             for size in (2, 4):
-                tile = tile_for(group, dim, size, machine(shared))
+                tile = tile_for(group, dim, size, machine(shared), splits)
                 held = (tile.num_stages - 1) * 2 * tile.block_n * (128 if dim == 80 else dim) * size
                 assert 16 <= tile.block_n <= 128 and tile.num_stages >= 2 and held < shared
-                assert places(group, dim, size, machine(shared)) % 132 == 0
+                assert tile.num_warps == 4 or splits > 1
 
 
 def test_splits_fill_the_device_and_no_more() -> None:
-    assert num_splits(pairs=8, max_seq_len=64, block_n=64, places=396) == 1
-    assert num_splits(pairs=396 * 20, max_seq_len=8192, block_n=64, places=396) == 1
-    for pairs in (1, 8, 64, 128):
-        splits = num_splits(pairs, 32768, 64, 396)
-        assert splits > 1 and pairs * splits <= 396
-    assert num_splits(1, 131072, 64, 10_000) <= 128
+    def splits(pairs: int, longest: int) -> int:
+        return num_splits(pairs, longest, 4, 128, 2, machine(227 * 1024))
+
+    assert splits(8, 32) == 1, "a tile is not shared"
+    assert splits(132, 8192) == splits(128, 8192) == splits(5000, 8192) == 1
+    for pairs in (2, 8, 64, 100):
+        assert splits(pairs, 32768) > 1 and 132 < pairs * splits(pairs, 32768) <= PROGRAMS * 132
+    assert splits(1, 131072) <= 128 and splits(0, 10) == 1
 
 
 @gpu
@@ -291,11 +304,11 @@ def test_offsets_beyond_32_bits() -> None:
 def test_a_captured_graph_follows_the_lengths() -> None:
     x = paged([300, 1000, 17, 64], 16, (8, 2), 128, "bfloat16")
     lens = x.seq_lens.clone()
-    for _, decode in kernels(x, 5):
-        decode(*x)
+    for _, run in kernels(x, 5):
+        run(*x)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            out = decode(*x)
+            out = run(*x)
         for now in ([300, 1000, 17, 64], [0, 999, 16, 0], [1, 1, 1, 1], [0, 0, 0, 0]):
             x.seq_lens.copy_(torch.tensor(now))
             graph.replay()
@@ -308,3 +321,59 @@ def test_a_workspace_says_how_often_it_splits() -> None:
     workspace = Workspace.of(x.q, x.k_cache, 40, splits=5)
     assert workspace.splits == 5 and workspace.partial.shape == (1, 1, 5, 3, 64)
     assert workspace.arrivals.tolist() == [[0]]
+
+
+@needs_triton
+@pytest.mark.parametrize("splits", [1, 3])
+def test_the_fastest_form_by_the_workspace(splits: int) -> None:
+    x = paged([70, 0, 3])
+    out = decode(*x, Workspace.of(x.q, x.k_cache, 0, splits), window=40)
+    assert relative_error(out, reference(*x, window=40).view(out.shape)) <= TOLERANCE["float32"]
+
+
+def test_workspaces_of_all_batches_lie_in_one_memory() -> None:
+    workspaces, cache = Workspaces(), torch.zeros(1, 16, 2, 64, device=DEVICE)
+
+    def of(batch: int, longest: int) -> Workspace:
+        return workspaces.of(torch.zeros(batch, 6, 64, device=DEVICE), cache, longest)
+
+    first = of(1, 1000)
+    assert of(1, 1024) is first and of(1, 1025) is not first, "a workspace a power of two"
+    places = set()
+    for batch in range(1, 400):
+        workspace, alone = of(batch, 1000), Workspace.of(torch.zeros(batch, 6, 64, device=DEVICE), cache, 1024)
+        for mine, its in ((workspace.partial, alone.partial), (workspace.lse, alone.lse)):
+            assert mine.shape == its.shape and mine.is_contiguous()
+        assert workspace.arrivals.shape == (batch, 2) and not workspace.arrivals.any()
+        places.add(workspace.partial.untyped_storage().data_ptr())
+    assert len(places) <= 20, "it doubles, and is not made anew for every batch"
+    assert of(1, 1000) is first, "what was handed out stays"
+
+
+@gpu
+def test_overlapped_launches_wait_for_their_neighbours() -> None:
+    """Everything is written by the launch in front and read by the one behind, and the next decode overwrites where
+    this one's partial answers lie: eagerly and in a graph, where launches follow without a gap."""
+    batches = [paged([1000 + i, 2000 - i, 5 + i], 16, (8, 2), 128, "bfloat16") for i in range(8)]
+    inputs = Paged(*(torch.zeros_like(t) for t in batches[0]))
+    workspace = Workspace.of(inputs.q, inputs.k_cache, 0, 16)
+    answers = torch.empty(2, 8, *inputs.q.shape, dtype=torch.bfloat16, device=DEVICE)
+
+    def decode_all() -> None:
+        for i, batch in enumerate(batches):
+            for to, source in zip(inputs, batch, strict=True):
+                to.copy_(source)
+            for answer in answers:
+                answer[i].copy_(split_decode_overlapped(*inputs, workspace=workspace))
+
+    decode_all()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        decode_all()
+    for run in (decode_all, graph.replay):
+        answers.fill_(float("nan"))
+        run()
+        for i, batch in enumerate(batches):
+            expected = reference(*batch).view(inputs.q.shape)
+            for answer in answers:
+                assert relative_error(answer[i], expected) <= TOLERANCE["bfloat16"], (run, i)

@@ -14,7 +14,7 @@ from labllm.hardware import triton_mode
 
 LADDER = dataclasses.replace(paged_ladder.PAGED_DECODE, clock=KernelClock(budget=0, most=1))
 CPU_PEERS = {"sdpa[math] contiguous", "sdpa[flash] contiguous"}
-TRITON = {"paged", "split", "split, one launch", "split, head-major"}
+TRITON = {"paged", "split", "split, one launch", "split, overlapped", "split, head-major"}
 runs_triton = triton_mode("cpu") == "interpreted"
 
 

@@ -7,7 +7,7 @@
     out          [B, Hq, D]
 
 Query head h reads KV head h // (Hq / Hkv). With a window only the last `window` keys are seen. A sequence of length 0
-(padding of a captured graph) gets zeros, and its row of the table is never read; neither is any row past its length.
+(padding of a captured graph) gets zeros. Entries of the table past a length may be anything: none is followed.
 """
 
 from __future__ import annotations

@@ -1,55 +1,41 @@
 """Split-KV decode: several Triton programs share the keys of one sequence, and their answers are merged.
 
-`split_decode` merges in a second kernel (kernels/split_decode.py), `split_decode_once` in whichever program finishes
-last (kernels/split_decode_once.py). Both need a `Workspace`, whose size fixes the number of splits: make one for each
-batch size that is captured, and keep it.
+`split_decode` merges in a second kernel, `split_decode_overlapped` in one that starts while the first still runs
+(kernels/split_decode.py), `split_decode_once` in whichever program finishes last (kernels/split_decode_once.py). All
+need a `Workspace` (workspace.py), whose size fixes the number of splits. `decode` is what a model should call.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from labllm.attention.paged.in_place import LOG2_E
+from labllm.attention.paged.in_place import LOG2_E, paged_decode
 from labllm.attention.paged.layout import check_kernel, check_paged
-from labllm.attention.paged.tiles import Tile, num_splits, places, tile_for
-from labllm.hardware import this_machine
+from labllm.attention.paged.tiles import Tile, tile_for
+from labllm.attention.paged.workspace import Workspace
+from labllm.hardware import this_machine, triton_mode
+
+OVERLAP_CAPABILITY = (9, 0)  # from here on a kernel can start before the one in front of it has ended
 
 
-@dataclass(frozen=True, eq=False)
-class Workspace:
-    """Room for the partial answers of B sequences: what programs leave for the merge.
-
-    partial   [B, Hkv, splits, G, D] float32   each range's answer
-    lse       [B, Hkv, splits, G] float32      each range's log-sum-exp, in units of log 2; -inf where it has no keys
-    arrivals  [B, Hkv] int32                   ranges finished; zero between launches, so launches must not overlap
+def decode(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_table: Tensor,
+    seq_lens: Tensor,
+    workspace: Workspace,
+    window: int | None = None,
+) -> Tensor:
+    """Attention `[B, Hq, D]` of one query a sequence by the fastest form for the batch: `paged_decode` where the
+    workspace has one split, `split_decode_overlapped` where it has more. Arguments and errors as `split_decode`.
     """
-
-    partial: Tensor
-    lse: Tensor
-    arrivals: Tensor
-
-    @property
-    def splits(self) -> int:
-        """Programs that share one (sequence, KV head)."""
-        return self.lse.shape[2]
-
-    @classmethod
-    def of(cls, q: Tensor, k_cache: Tensor, max_seq_len: int, splits: int | None = None) -> Workspace:
-        """For q [B, Hq, D] and k_cache [num_blocks, block_size, Hkv, D]; splits by default from the device's size."""
-        (batch, q_heads, dim), kv_heads = q.shape, k_cache.shape[2]
-        if splits is None:
-            case = q_heads // kv_heads, dim, q.element_size(), this_machine(q.device.type)
-            splits = num_splits(batch * kv_heads, max_seq_len, tile_for(*case).block_n, places(*case))
-        shape = (batch, kv_heads, splits, q_heads // kv_heads)
-        return cls(
-            torch.empty(*shape, dim, dtype=torch.float32, device=q.device),
-            torch.empty(shape, dtype=torch.float32, device=q.device),
-            torch.zeros(shape[:2], dtype=torch.int32, device=q.device),
-        )
+    if workspace.splits == 1:
+        return paged_decode(q, k_cache, v_cache, block_table, seq_lens, window)
+    return split_decode_overlapped(q, k_cache, v_cache, block_table, seq_lens, window, workspace)
 
 
 def split_decode(
@@ -65,9 +51,25 @@ def split_decode(
     """Attention `[B, Hq, D]` of one query a sequence over its pages, in the layout of `layout.py`.
 
     Without a workspace one is made for as many keys as the table has room for. Captured CUDA graphs may hold it.
-    Raises ValueError for what does not fit the layout, the kernel or the workspace.
+    Launches that share a workspace must follow one another on one stream. Raises ValueError for what does not fit the
+    layout, the kernel or the workspace.
     """
     return _launch("split_decode", q, k_cache, v_cache, block_table, seq_lens, window, workspace, tile)
+
+
+def split_decode_overlapped(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_table: Tensor,
+    seq_lens: Tensor,
+    window: int | None = None,
+    workspace: Workspace | None = None,
+    tile: Tile | None = None,
+) -> Tensor:
+    """As `split_decode`, both launches programmatic dependent ones where the GPU has those (capability 9.0)."""
+    how = {"overlap": _can_overlap(q.device.type)}
+    return _launch("split_decode", q, k_cache, v_cache, block_table, seq_lens, window, workspace, tile, how)
 
 
 def split_decode_once(
@@ -80,8 +82,13 @@ def split_decode_once(
     workspace: Workspace | None = None,
     tile: Tile | None = None,
 ) -> Tensor:
-    """As `split_decode`, in one launch. Launches that share a workspace must follow one another on one stream."""
+    """As `split_decode`, in one launch."""
     return _launch("split_decode_once", q, k_cache, v_cache, block_table, seq_lens, window, workspace, tile)
+
+
+def _can_overlap(device: str) -> bool:
+    capability = this_machine(device).capability
+    return triton_mode(device) == "compiled" and capability is not None and capability >= OVERLAP_CAPABILITY
 
 
 def _launch(
@@ -94,6 +101,7 @@ def _launch(
     window: int | None,
     workspace: Workspace | None,
     tile: Tile | None,
+    how: dict[str, bool] | None = None,
 ) -> Tensor:
     check_paged(q, k_cache, v_cache, block_table, seq_lens, window)
     check_kernel(q, k_cache)
@@ -104,11 +112,12 @@ def _launch(
 
     workspace = workspace or Workspace.of(q, k_cache, block_table.shape[1] * k_cache.shape[1])
     _check_workspace(workspace, q, k_cache)
-    tile = tile or tile_for(q.shape[1] // k_cache.shape[2], q.shape[2], q.element_size(), this_machine(q.device.type))
+    group, machine = q.shape[1] // k_cache.shape[2], this_machine(q.device.type)
+    tile = tile or tile_for(group, q.shape[2], q.element_size(), machine, workspace.splits)
     room = (workspace.partial, workspace.lse) + ((workspace.arrivals,) if name == "split_decode_once" else ())
     scale = LOG2_E / math.sqrt(q.shape[2])
     launch = getattr(getattr(kernels, name), name)
-    launch(out, *room, q, k_cache, v_cache, block_table, seq_lens, scale, window, *tile)
+    launch(out, *room, q, k_cache, v_cache, block_table, seq_lens, scale, window, *tile, **(how or {}))
     return out
 
 
