@@ -3,8 +3,9 @@
 Both GEMMs read the same x `[T, H]`: stacked, rows [gate | up], `[2 I, H]`, they are one, whose output is what SwiGLU's
 launch reads in place. Two GEMMs of equal size fill a device as well as one of twice the size, so stacking saves less
 here than at q, k and v: a launch with its ramp, and one reading of x. Without the fused gate it can even lose: a
-library's element-wise kernels read two whole tensors faster than the two halves of one tensor's rows. Past T = peak rate / bandwidth FLOPs a byte
-(times e / 2) arithmetic sets the pace, stacking saves nothing, and the gate's own passes are all there is to fuse.
+library's element-wise kernels read two whole tensors faster than the two halves of one tensor's rows. Past T = peak
+rate / bandwidth FLOPs a byte (times e / 2) arithmetic sets the pace, stacking saves nothing, and the gate's own passes
+are all there is to fuse.
 """
 
 from __future__ import annotations
