@@ -13,7 +13,7 @@ does on a CPU. NVIDIA, CUDA C++ Programming Guide, 'CUDA Graphs'.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -21,8 +21,8 @@ from torch import Tensor
 from labllm.attention.attend import CacheAttend
 from labllm.cache.step import Step
 from labllm.models.llama import Llama
+from labllm.models.replay import captured
 
-WARM_UP = 2  # runs before a capture: kernels compile and workspaces are made, which a capture must not do
 COARSE = 64  # from here on a bucket has this many rows more than the last one
 
 
@@ -96,7 +96,7 @@ class DecodeGraphs:
             raise ValueError(f"Buckets must be positive and end at {max_num_seqs}; got {list(self.buckets)}.")
         self.model, self.max_num_seqs, self.max_seq_len = model, max_num_seqs, max_seq_len
         self._inputs = StaticStep(max_num_seqs, max_seq_len, model.attend.cache.block_size, model.device)
-        self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self._graphs: dict[int, Callable[[], Tensor]] = {}
         self._pool: tuple[int, int] | None = None
 
     def takes(self, step: Step) -> bool:
@@ -120,9 +120,8 @@ class DecodeGraphs:
         if not self.takes(step):
             return self.model(ids.to(self.model.device), step.to(self.model.device))
         self._inputs.put(ids, step)
-        graph, logits = self._graph(self.buckets[bisect_left(self.buckets, step.num_seqs)])
-        graph.replay()
-        return logits[: step.num_seqs]
+        replay = self._graph(self.buckets[bisect_left(self.buckets, step.num_seqs)])
+        return replay()[: step.num_seqs]
 
     @torch.inference_mode()
     def capture(self) -> None:
@@ -136,23 +135,14 @@ class DecodeGraphs:
         self._graphs.clear()
         self._pool = None
 
-    def _graph(self, rows: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        """The graph of a bucket and the logits [rows, V] that it writes.
+    def _graph(self, rows: int) -> Callable[[], Tensor]:
+        """Replays a bucket and returns its logits [rows, V].
 
-        The warm-up and the capture may meet real rows in the buffers: what they store is what the replay stores.
+        Warm-up and capture may meet real rows in the buffers: what they store is what the replay stores.
         """
         if rows not in self._graphs:
-            side, main = torch.cuda.Stream(), torch.cuda.current_stream()
-            side.wait_stream(main)
-            with torch.cuda.stream(side):
-                for _ in range(WARM_UP):
-                    self._step(rows)
-            main.wait_stream(side)
             self._pool = self._pool or torch.cuda.graph_pool_handle()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool):
-                logits = self._step(rows)
-            self._graphs[rows] = graph, logits
+            self._graphs[rows] = captured(lambda: self._step(rows), self._pool)
         return self._graphs[rows]
 
     def _step(self, rows: int) -> Tensor:

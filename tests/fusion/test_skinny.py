@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from labllm.bench import TOLERANCE, relative_error
-from labllm.fusion.skinny import SkinnyTile, skinny_linear
+from labllm.fusion.skinny import SkinnyTile, skinny_linear, skinny_tile
 from labllm.hardware import triton_mode
 
 interpreted = pytest.mark.skipif(triton_mode("cpu") != "interpreted", reason="Triton is not interpreted here")
@@ -50,7 +50,7 @@ def test_against_float64(tokens: int, outputs: int, inputs: int, which: str) -> 
 
 
 @interpreted
-@pytest.mark.parametrize("tile", [SkinnyTile(1, 32, 1, 1), SkinnyTile(8, 64, 4, 3)])
+@pytest.mark.parametrize("tile", [SkinnyTile(1, 32, 1, 1), SkinnyTile(8, 64, 4, 3), skinny_tile(2, 11, 80, True)])
 def test_every_tile_gives_the_same(tile: SkinnyTile) -> None:
     x, weight, given, expected = case(2, 11, 80, "all", torch.float16)
     assert relative_error(skinny_linear(x, weight, tile=tile, **given), expected) < TOLERANCE["float16"]

@@ -1,0 +1,233 @@
+"""The decoder-layer ladder: one whole layer from its plain form, through each fusion, to a CUDA graph.
+
+Every rung runs the same layer in the middle of a model, over the same paged cache and with the same attention, so that
+they differ in what stands around it. The first fusions save launches and passes over activations; the graph saves the
+launches that are left. Where the GEMMs are bound by their arithmetic, in a long prefill, none of it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from labllm import fusion
+from labllm.attention.attend import CacheAttend
+from labllm.attention.paged_attend import PagedAttention
+from labllm.bench import CannotRun, Ladder, Rung, axis, torch_dtype
+from labllm.bench.steady import SteadyClock
+from labllm.cache.paged import PagedCache
+from labllm.cache.step import Step
+from labllm.fusion import compiled
+from labllm.fusion.skinny import MOST_TOKENS
+from labllm.models import operations as ops
+from labllm.models.layer_cost import FUSIONS, layer_cost, layer_moved
+from labllm.models.llama import Llama
+from labllm.models.load import from_config, plain_twin
+from labllm.models.operations import EAGER, KERNELS, SKINNY, Carried, Hidden, Operations
+from labllm.models.parts import MODELS
+from labllm.models.ran import AsDeep, Ran, Ready, run
+from labllm.models.replay import captured
+from labllm.models.wide import wide_layer
+from labllm.roofline import DTYPE_BYTES, Cost
+
+INDEX, BLOCK_SIZE = 1, 16  # the second layer: neither the first, whose state is not carried yet, nor the last
+SMALL = 0.1  # of the hidden state, so that what the layer adds to it is most of the answer
+
+
+@dataclass(frozen=True)
+class DecoderLayer:
+    """One layer of `model` for `batch` sequences of `queries` new tokens that see `context` keys, those included."""
+
+    context: int = axis(512, 128, 512, 1024, 2048, 4096, 8192, unit="tokens", label="context")
+    queries: int = axis(1, 1, 128, 512, 2048, 8192, unit="tokens", label="new tokens a sequence")
+    batch: int = axis(1, 1, 2, 4, 8, 16, 32, 64, 128, unit="sequences", label="batch")
+    model: str = axis("pico", *MODELS)
+    dtype: str = axis("float32", "float32", "float16", "bfloat16")
+
+
+class LayerCase(NamedTuple):
+    """A packed model of one layer over a filled cache, a step, and the hidden state [T, H] as a layer hands it on."""
+
+    model: Llama
+    h: Carried
+    step: Step
+
+
+def _inputs(w: DecoderLayer, device: str, seed: int) -> LayerCase:
+    config, dtype = MODELS[w.model], torch_dtype(w)
+    generator = torch.Generator(device).manual_seed(seed)
+    model = from_config(config, device, dtype, seed, layers=range(INDEX, INDEX + 1), operations=EAGER)
+    blocks = -(-w.context // BLOCK_SIZE)
+    order = torch.randperm(w.batch * blocks, generator=torch.Generator().manual_seed(seed))
+    heads = config.num_key_value_heads, config.head_dim
+    cache = PagedCache(INDEX + 1, w.batch * blocks, BLOCK_SIZE, *heads, dtype, device)
+    cache.pool[INDEX].normal_(generator=generator)
+    tables = order.view(w.batch, blocks).tolist()
+    step = Step.paged(tables, [w.context - w.queries] * w.batch, [w.queries] * w.batch, BLOCK_SIZE, device)
+    shape = (w.batch * w.queries, config.hidden_size)
+    h = (SMALL * torch.randn(shape, device=device, dtype=dtype, generator=generator) for _ in range(2))
+    return LayerCase(model.with_attend(PagedAttention(cache)), Carried(*h), step)
+
+
+def _reference(case: LayerCase, rows: Tensor | None) -> Tensor:
+    out = wide_layer(plain_twin(case.model), INDEX, case.h.branch.double() + case.h.residual.double(), case.step)
+    return out if rows is None else out[rows]
+
+
+def _ready(case: LayerCase, call: Callable[[], Hidden]) -> Ready:
+    return Ready(call, 1, case.h.branch.device.type)
+
+
+def _call(model: Llama, h: Hidden, step: Step) -> Callable[[], Hidden]:
+    return lambda: model.layer(INDEX, h, step.positions, step)
+
+
+def _plain(case: LayerCase) -> Ready:
+    return _ready(case, _call(plain_twin(case.model), case.h.total, case.step))
+
+
+def _packed(operations: Operations, case: LayerCase) -> Ready:
+    h = case.h.total if isinstance(operations, ops.SkinnyOperations) else case.h
+    return _ready(case, _call(case.model.with_operations(operations), h, case.step))
+
+
+def _graphed(case: LayerCase) -> Ready:
+    few = len(case.h.branch) <= MOST_TOKENS
+    call = _call(case.model.with_operations(SKINNY if few else KERNELS), case.h.total if few else case.h, case.step)
+    return _ready(case, captured(call))
+
+
+def _compiled(case: LayerCase) -> Ready:
+    """The compiler works on what stands around attention, which stays the kernels' own."""
+    model = plain_twin(case.model)
+    attend: CacheAttend = model.attend
+    layer = torch.compile(model.model.layers[str(INDEX)], dynamic=False)
+    outside = torch.compiler.disable(attend)
+    h, step = case.h.total, case.step
+
+    def call() -> Tensor:
+        cos, sin = model.rope[step.positions].to(h.dtype).unsqueeze(1).chunk(2, dim=-1)
+        return layer(h, cos, sin, outside, step)
+
+    try:
+        call()
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise CannotRun(f"torch.compile cannot compile here: {str(error).strip().splitlines()[0]}") from error
+    return _ready(case, call)
+
+
+def _shape(w: DecoderLayer) -> tuple[Any, ...]:
+    return w.batch, w.queries, w.context, DTYPE_BYTES[w.dtype]
+
+
+def _moved(fused: int) -> Callable[[DecoderLayer], Cost]:
+    """The first `fused` of FUSIONS."""
+    return lambda w: layer_moved(MODELS[w.model], FUSIONS[:fused], *_shape(w))
+
+
+def _many(w: DecoderLayer) -> str | None:
+    tokens = w.batch * w.queries
+    return None if tokens <= MOST_TOKENS else f"the products draw in what surrounds them up to {MOST_TOKENS} tokens"
+
+
+def _whole_prompts(w: DecoderLayer) -> str | None:
+    if w.queries in (1, w.context):
+        return None
+    return f"a step brings one token a sequence or the whole context: new tokens must be 1 or {w.context}"
+
+
+def _input_bytes(w: DecoderLayer) -> float:
+    """What must move, and activations: the widest hold gates and ups."""
+    return layer_cost(MODELS[w.model], *_shape(w)).bytes + _activations(w)
+
+
+def _activations(w: DecoderLayer) -> float:
+    return 8.0 * w.batch * w.queries * MODELS[w.model].intermediate_size * DTYPE_BYTES[w.dtype]
+
+
+def _metrics(w: DecoderLayer, out: Ran, seconds: float | None) -> dict[str, tuple[float, str]]:
+    return out.counts()
+
+
+def _rung(name: str, about: str, prepare: Callable[[LayerCase], Ready], fused: int, *kernels: str, **more: Any) -> Rung:
+    sources = tuple(f"labllm.kernels.{kernel}" for kernel in kernels)
+    limits = {"needs": ("triton",)} if kernels else {}
+    return Rung(
+        name,
+        run,
+        prepare,
+        about,
+        **{"refuses": _whole_prompts, "moved": _moved(fused), "memory": _activations, "sources": sources}
+        | limits
+        | more,
+    )
+
+
+NORM = replace(EAGER, name="add and norm", add_norm=fusion.add_rms_norm)
+GATE = replace(NORM, name="SwiGLU", gated=fusion.swiglu)
+SOURCES = "add_norm", "gated", "rope_kv_write"
+
+DECODER_LAYER = Ladder(
+    name="decoder-layer",
+    title="A decoder layer, fused step by step",
+    workload=DecoderLayer,
+    inputs=_inputs,
+    input_bytes=_input_bytes,
+    cost=lambda w: layer_cost(MODELS[w.model], *_shape(w)),
+    reference=_reference,
+    compare=AsDeep(),
+    metrics=_metrics,
+    clock=SteadyClock(),
+    rungs=(
+        _rung("eager", "one operation after the other: every result is written and read again", _plain, 0),
+        _rung("packed projections", "q, k, v in one GEMM, gate and up in one", partial(_packed, EAGER), 1),
+        _rung("+ add and norm", "residual add and norm in one launch", partial(_packed, NORM), 2, *SOURCES[:1]),
+        _rung("+ SwiGLU", "the gate in one launch", partial(_packed, GATE), 3, *SOURCES[:2]),
+        _rung(
+            "+ RoPE and write", "turned keys go to their pages in one launch", partial(_packed, KERNELS), 4, *SOURCES
+        ),
+        _rung(
+            "+ into the products",
+            "norm, gate and residual add inside the products of a few tokens: no launch of their own",
+            partial(_packed, SKINNY),
+            5,
+            *SOURCES[2:],
+            "skinny_linear",
+            refuses=lambda w: _whole_prompts(w) or _many(w),
+        ),
+        _rung(
+            "cuda graph",
+            "the launches that are left are started as one",
+            _graphed,
+            4,
+            *SOURCES,
+            "skinny_linear",
+            needs=("cuda", "triton"),
+            moved=lambda w: _moved(4 if _many(w) else 5)(w),
+        ),
+        _rung(
+            "torch.compile",
+            "the compiler fuses what it finds around attention",
+            _compiled,
+            4,
+            refuses=lambda w: _whole_prompts(w) or compiled.too_slow(w),
+        ),
+    ),
+    sizes={
+        "fast": (DecoderLayer(128),),
+        "small": (*(DecoderLayer(512, 1, b) for b in (1, 4, 16)), DecoderLayer(128, 128)),
+        "full": (
+            *(DecoderLayer(c, 1, 1, "Llama-3.1-8B", "bfloat16") for c in (1024, 8192)),
+            *(DecoderLayer(1024, 1, b, "Llama-3.1-8B", "bfloat16") for b in (2, 4, 8, 16, 32, 64, 128)),
+            *(DecoderLayer(c, c, 1, "Llama-3.1-8B", "bfloat16") for c in (512, 2048, 8192)),
+            DecoderLayer(512, 1, 1, "pico", "float16"),
+        ),
+    },
+)
