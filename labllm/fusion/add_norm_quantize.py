@@ -15,6 +15,8 @@ from labllm.fusion.codes import LIMITS
 from labllm.fusion.tiles import whole_rows
 from labllm.hardware import this_machine
 
+MOST_EACH = 128  # a thread keeps the norm through a second reduction: few threads, or registers for one program only
+
 
 def add_rms_norm_quantize(
     x: Tensor, residual: Tensor, weight: Tensor, dtype: torch.dtype, eps: float = 1e-6
@@ -32,7 +34,7 @@ def add_rms_norm_quantize(
     if x.numel():
         from labllm.kernels import add_norm_quantize as kernel
 
-        tile = whole_rows(*x.shape, this_machine(x.device.type))
+        tile = whole_rows(*x.shape, this_machine(x.device.type), MOST_EACH)
         kernel.add_rms_norm_quantize(
             codes, scales, total, x, residual, weight, eps, LIMITS[dtype], tile.rows, tile.num_warps
         )

@@ -17,6 +17,8 @@ from torch import Tensor
 from labllm.fusion.check_rope import check_head_weights, check_rope
 from labllm.fusion.tiles import head_warps
 
+TURNED, NORMALISED = 32, 64  # elements of q a thread: a head that is reduced wants to be in one warp
+
 
 def rope_kv_write(
     q: Tensor,
@@ -70,6 +72,7 @@ def _launch(arguments: tuple[Tensor, ...], k_scale: Tensor | None, v_scale: Tens
     if out.numel():
         from labllm.kernels import rope_kv_write as kernel
 
+        warps = head_warps(q[0].numel(), NORMALISED if norm else TURNED)
         k_scale, v_scale = (scale if scale is None else scale.expand(k.shape[1]) for scale in (k_scale, v_scale))
-        kernel.rope_kv_write(out, *arguments, head_warps(q[0].numel()), k_scale=k_scale, v_scale=v_scale, **norm)
+        kernel.rope_kv_write(out, *arguments, warps, k_scale=k_scale, v_scale=v_scale, **norm)
     return out

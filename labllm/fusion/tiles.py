@@ -27,12 +27,12 @@ class Tile(NamedTuple):
     num_warps: int
 
 
-def whole_rows(count: int, hidden: int, machine: Machine) -> Tile:
-    """The tile for `count` rows of `hidden` elements, each reduced by one program."""
+def whole_rows(count: int, hidden: int, machine: Machine, most_each: int = MOST_EACH) -> Tile:
+    """The tile for `count` rows of `hidden` elements, each reduced by one program, at most `most_each` a thread."""
     block = _power_of_two(hidden)
     rows = _shared_rows(count, block, 1, TILE, machine)
     warps = STREAMING if -(-count // rows) > machine.cores else HURRIED
-    fewest, most = (rows * block // (WARP * each) for each in (MOST_EACH, EACH))
+    fewest, most = (rows * block // (WARP * each) for each in (most_each, EACH))
     return Tile(rows, block, max(1, fewest, min(warps, most)))
 
 
@@ -43,9 +43,9 @@ def cut_rows(count: int, columns: int, machine: Machine) -> Tile:
     return Tile(rows, block, max(1, rows * block // (WARP * EACH)))
 
 
-def head_warps(elements: int) -> int:
-    """Warps for one token's query heads of `elements` together, taken whole by one program, its KV heads with them."""
-    return min(HURRIED, max(1, _power_of_two(elements) // (WARP * STREAMING * EACH)))
+def head_warps(elements: int, each: int) -> int:
+    """Warps for one token's query heads of `elements` together, `each` a thread, its KV heads beside them."""
+    return min(HURRIED, max(1, _power_of_two(elements) // (WARP * each)))
 
 
 def _shared_rows(count: int, block: int, pieces: int, tile: int, machine: Machine) -> int:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labllm.fusion.check import MAX_HIDDEN
-from labllm.fusion.tiles import MOST_EACH, PIECE, TILE, Tile, cut_rows, whole_rows
+from labllm.fusion.tiles import MOST_EACH, PIECE, TILE, Tile, cut_rows, head_warps, whole_rows
 from labllm.hardware import this_machine
 
 COUNTS, HIDDEN = st.integers(1, 100_000), st.integers(1, MAX_HIDDEN)
@@ -48,3 +48,14 @@ def test_a_thread_of_a_cut_row_has_one_load() -> None:
     for count, columns in ((1, 14336), (16384, 4096), (16384, 64)):
         tile = cut_rows(count, columns, LARGE)
         assert tile.rows * tile.block == 8 * 32 * tile.num_warps
+
+
+@given(st.integers(1, 2**17), st.sampled_from([32, 64]))
+def test_warps_of_heads_stay_within_bounds(elements: int, each: int) -> None:
+    warps = head_warps(elements, each)
+    assert 1 <= warps <= 8 and warps & (warps - 1) == 0
+    assert warps in (1, 8) or elements <= warps * 32 * each < 2 * elements
+
+
+def test_a_second_reduction_takes_fewer_warps() -> None:
+    assert whole_rows(16384, 16384, LARGE, 128).num_warps == 4 < whole_rows(16384, 16384, LARGE).num_warps
