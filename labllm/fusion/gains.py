@@ -45,12 +45,12 @@ class Gain:
     def row(self) -> dict[str, Any]:
         """One row of the table; what was not recorded stays empty."""
         return {
-            "chain": self.name,
+            "work": self.name,
             "unfused (µs)": 1e6 * self.unfused.time.median,
             "torch.compile (µs)": 1e6 * self.compiled.time.median if self.compiled else None,
             "one kernel (µs)": 1e6 * self.fused.time.median,
-            "bytes promise": times(self.promised),
-            "gained": times(self.gained),
+            "bytes promise (times)": self.promised,
+            "gained (times)": self.gained,
         }
 
 
@@ -88,14 +88,20 @@ def vertical(rows: int, hidden: int, records: Iterable[Record] | None = None) ->
 
 
 def conclusion(gains: Sequence[Gain]) -> str:
-    """Between which factors fusing gains, and where the compiler is as good as the kernel."""
+    """Where fusing gains most and least, and where the compiler is as good as the kernel."""
     most, least = max(gains, key=lambda g: g.gained), min(gains, key=lambda g: g.gained)
-    text = f"One kernel is {times(least.gained)} ({least.name}) to {times(most.gained)} ({most.name}) as fast."
+    text = f"Fusing gains most for {most.name}, {_factor(most.gained)}"
+    text += f", and least for {least.name}, {_factor(least.gained)}." if len(gains) > 1 else "."
     judged = [g for g in gains if g.behind is not None]
-    equal = [g.name for g in judged if g.behind <= CLOSE]
-    behind = [f"{g.name} ({times(g.behind)} as long)" for g in judged if g.behind > CLOSE]
-    if equal:
-        text += f" The compiler is as good, within {CLOSE - 1:.0%}, for {'; '.join(equal)}."
+    behind = [f"{g.name} ({_factor(g.behind)} as long)" for g in judged if g.behind > CLOSE]
+    if judged and not behind:
+        return f"{text} The compiler is as good everywhere, within {CLOSE - 1:.0%}."
     if behind:
-        text += f" It is behind for {'; '.join(behind)}."
+        text += f" The compiler is behind for {'; '.join(behind)}"
+        text += "." if len(behind) == len(judged) else f", and as good elsewhere, within {CLOSE - 1:.0%}."
     return text
+
+
+def _factor(value: float) -> str:
+    """Near 1 with the digits that count there."""
+    return f"{value:.2f}x" if value < 1.95 else times(value)

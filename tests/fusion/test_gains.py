@@ -24,7 +24,7 @@ def test_a_gain_stands_beside_its_promise():
     found = gain("norm", "chain", records=RECORDS, rows=64)
     assert found.gained == pytest.approx(4) and found.promised == pytest.approx(7 / 3)
     assert found.behind == pytest.approx(1.5)
-    assert found.row["chain"] == "norm" and found.row["gained"] == "4x" and found.row["bytes promise"] == "2.3x"
+    assert found.row["work"] == "norm" and found.row["gained (times)"] == pytest.approx(4)
     assert found.row["torch.compile (µs)"] == pytest.approx(3)
 
 
@@ -38,10 +38,14 @@ def test_what_was_not_recorded_is_missing():
 
 def test_the_sentence_says_where_the_compiler_is_as_good():
     slow = gain("slow", "chain", records=RECORDS)
-    equal = gain("equal", "chain", records=[record("eager", 4e-6, 600), *RECORDS[2:], record("torch.compile", 2e-6, 3)])
-    text = conclusion([slow, equal])
-    assert text.startswith("One kernel is 2x (equal) to 4x (slow) as fast.")
-    assert "as good, within 10%, for equal." in text and text.endswith("It is behind for slow (1.5x as long).")
+    equal = gain("equal", "chain", records=[record("eager", 3e-6, 600), *RECORDS[2:], record("torch.compile", 2e-6, 3)])
+    assert conclusion([slow, equal]) == (
+        "Fusing gains most for slow, 4x, and least for equal, 1.50x. "
+        "The compiler is behind for slow (1.50x as long), and as good elsewhere, within 10%."
+    )
+    assert conclusion([equal]) == "Fusing gains most for equal, 1.50x. The compiler is as good everywhere, within 10%."
+    assert conclusion([slow]).endswith("The compiler is behind for slow (1.50x as long).")
+    assert conclusion([gain("alone", "chain", records=RECORDS[::2])]) == "Fusing gains most for alone, 4x."
 
 
 def test_vertical_chains_are_those_that_are_recorded():
