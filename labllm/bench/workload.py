@@ -33,8 +33,8 @@ class Axis:
 
     @property
     def title(self) -> str:
-        """The label with its unit: 'context (tokens)'."""
-        return f"{self.label} ({self.unit})" if self.unit else self.label
+        """The label with its unit, 'context (tokens)', or the unit that is the label itself."""
+        return f"{self.label} ({self.unit})" if self.unit and self.unit != self.label else self.label
 
 
 def axis(default: Any, *choices: Any, unit: str = "", label: str = "") -> Any:
