@@ -20,6 +20,7 @@ BATCHES = {  # tokens cached, new tokens
     "decodes": ([12, 0, 40], [1, 1, 1]),
     "decodes before prompts": ([12, 5, 0, 8], [1, 1, 6, 4]),
     "one prompt behind a prefix": ([21], [5]),
+    "chunks of one token among prompts": ([12, 0, 3, 0, 9], [1, 6, 1, 2, 1]),
 }
 
 
@@ -100,3 +101,33 @@ def test_it_equals_gathering_on_a_gpu(batch: str, window: int | None) -> None:
     expected = GatherAttention(cache)(*qkv, 1, step, window)
     out = PagedAttention(cache)(*qkv, 1, step, window)
     assert relative_error(out, expected.double()) < TOLERANCE["bfloat16"]
+
+
+@pytest.mark.gpu
+def test_a_captured_step_serves_fewer_and_longer_sequences() -> None:
+    """A graph captured over padding alone, then replayed over buffers that hold a real step and padded rows."""
+    cache, real, (q, k, v) = written("decodes", "cuda", torch.bfloat16)
+    expected = GatherAttention(cache)(q, k, v, 1, real)
+    rows = 8
+    buffers = [torch.zeros(rows, *x.shape[1:], dtype=x.dtype, device="cuda") for x in (q, k, v)]
+    step = Step(
+        slot_mapping=torch.full((rows,), -1, device="cuda"),
+        block_table=torch.zeros(rows, 12, dtype=torch.int32, device="cuda"),
+        seq_lens=torch.zeros(rows, dtype=torch.int32, device="cuda"),
+        cu_seqlens=torch.arange(rows + 1, dtype=torch.int32, device="cuda"),
+        last=torch.arange(rows, device="cuda"),
+        max_query_len=1,
+        max_seq_len=96,
+    )
+    attend = PagedAttention(cache)
+    attend(*buffers, 1, step)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = attend(*buffers, 1, step)
+    for buffer, x in zip(buffers, (q, k, v), strict=True):
+        buffer[:3] = x
+    step.slot_mapping[:3], step.seq_lens[:3] = real.slot_mapping, real.seq_lens
+    step.block_table[:3, : real.block_table.shape[1]] = real.block_table
+    cache.pool[1, :, real.slot_mapping] = float("nan")
+    graph.replay()
+    assert relative_error(out[:3], expected.double()) < TOLERANCE["bfloat16"] and not out[3:].any()
