@@ -30,7 +30,7 @@ from labllm.cache.step import Step
 from labllm.fusion import eager
 from labllm.fusion.skinny import MOST_TOKENS, skinny_linear
 from labllm.hardware import triton_mode
-from labllm.models.rope import Angles, rotate
+from labllm.models.rope import Angles
 
 KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 QKNorms = tuple[nn.RMSNorm, nn.RMSNorm]
@@ -144,7 +144,7 @@ def rotate_then_attend(
     """QK-norm and RoPE in torch, then whatever `attend` does: q [T, Hq, D], k and v [T, Hkv, D] -> [T, Hq, D]."""
     if norms is not None:
         q, k = norms[0](q), norms[1](k)
-    q, k = (rotate(x, angles.cos, angles.sin) for x in (q, k))
+    q, k = angles.rotate(q), angles.rotate(k)
     windowed = {} if window is None else {"window": window}
     return attend(q, k, v, layer, step, **windowed)
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -78,7 +79,8 @@ def rope_table(head_dim: int, num_positions: int, rope: RopeConfig, device: torc
     return torch.cat((angles.cos(), angles.sin()), dim=-1)
 
 
-class Angles(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Angles:
     """The angles of one step's tokens, looked up once for all layers, and where they come from.
 
     cos, sin [T, 1, D / 2] in the hidden state's dtype, for `rotate`; table [num_positions, D] float32 and positions [T]
@@ -95,6 +97,16 @@ class Angles(NamedTuple):
         """The angles of `positions` [T] int64 in `table`."""
         cos, sin = table[positions].to(dtype).unsqueeze(1).chunk(2, dim=-1)
         return cls(cos, sin, table, positions)
+
+    @cached_property
+    def _wide(self) -> tuple[Tensor, Tensor]:
+        """cos | cos and -sin | sin, each [T, 1, D]."""
+        return torch.cat((self.cos, self.cos), dim=-1), torch.cat((-self.sin, self.sin), dim=-1)
+
+    def rotate(self, x: Tensor) -> Tensor:
+        """`rotate(x, cos, sin)` of x [T, heads, D] in three operations for eight: a roll swaps the halves of a head."""
+        cos, sin = self._wide
+        return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

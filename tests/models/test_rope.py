@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from labllm.models.rope import Llama3Scaling, RopeConfig, frequencies, rope_table, rotate
+from labllm.models.rope import Angles, Llama3Scaling, RopeConfig, frequencies, rope_table, rotate
 
 SCALING = Llama3Scaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
 
@@ -39,3 +39,11 @@ def test_llama3_keeps_fast_pairs_stretches_slow_ones_and_blends_between() -> Non
 @pytest.mark.parametrize("rope", [RopeConfig(), RopeConfig(5e5, SCALING)])
 def test_config_round_trip(rope: RopeConfig) -> None:
     assert RopeConfig.from_hf({"rope_parameters": rope.to_hf()}) == rope
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_a_roll_rotates_as_the_formula_does(heads: int) -> None:
+    positions = torch.tensor([0, 1, 7, 63])
+    angles = Angles.of(rope_table(6, 64, RopeConfig()), positions, torch.float32)
+    x = torch.randn(4, heads, 6)
+    torch.testing.assert_close(angles.rotate(x), rotate(x, angles.cos, angles.sin))

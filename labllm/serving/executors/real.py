@@ -17,6 +17,7 @@ from torch import Tensor
 
 from labllm.attention.paged_attend import PagedAttention
 from labllm.cache.paged import PagedCache
+from labllm.models.by_inputs import store_by_inputs
 from labllm.models.graphs import DecodeGraphs
 from labllm.models.llama import Llama
 from labllm.serving.config import EngineConfig
@@ -28,7 +29,10 @@ from labllm.serving.scheduler import ScheduledStep
 
 
 class RealExecutor:
-    """`model` over a paged cache of num_blocks blocks; `config` as `EngineConfig.for_model` fills it in."""
+    """`model` over a paged cache of num_blocks blocks; `config` as `EngineConfig.for_model` fills it in.
+
+    On a CPU the model's weights are laid out anew, in place, with the same values (`labllm.models.by_inputs`).
+    """
 
     def __init__(self, model: Llama, config: EngineConfig, num_blocks: int) -> None:
         shape, self.device = model.config, model.device
@@ -41,6 +45,7 @@ class RealExecutor:
             model.dtype,
             model.device,
         )
+        store_by_inputs(model)
         model = model.with_attend(PagedAttention(self.cache))
         self.model = DecodeGraphs(model, config.max_num_seqs, config.max_model_len)
         self.model.capture()
