@@ -25,10 +25,14 @@ LADDERS = {
     "qkv-projection": "labllm.fusion.qkv_ladder:QKV_PROJECTION",
     "gate-up-projection": "labllm.fusion.gate_up_ladder:GATE_UP_PROJECTION",
     "layer-parts": "labllm.models.parts:PARTS",
+    "attention-block": "labllm.models.attention_block:ATTENTION_BLOCK",
     "decoder-layer": "labllm.models.layer_ladder:DECODER_LAYER",
     "decode-step": "labllm.models.decode_ladder:DECODE_STEP",
     "generation": "labllm.models.ladder:GENERATION",
     "conversation-turn": "labllm.models.turns:TURNS",
+    "batching": "labllm.serving.ladder:BATCHING",
+    "serving": "labllm.serving.serving_ladder:SERVING",
+    "simulated-batching": "labllm.serving.simulated_ladder:SIMULATED",
 }
 
 
