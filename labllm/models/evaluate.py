@@ -71,8 +71,8 @@ def evaluate(
     if num_bytes is not None and num_bytes < 1:
         raise ValueError(f"A text has at least one byte; got num_bytes = {num_bytes} (None leaves bits a byte out).")
     nats = hits = count = 0.0
-    for ids, step, rows, targets in _batches(model, documents, context, stride, progress):
-        logits = _logits(model, ids, step, rows).float()
+    for ids, step, rows, targets in batches(model, documents, context, stride, progress):
+        logits = logits_of(model, ids, step, rows).float()
         nats += F.cross_entropy(logits, targets, reduction="sum").item()
         hits += (logits.argmax(dim=-1) == targets).sum().item()
         count += len(targets)
@@ -93,18 +93,21 @@ def agreement(
     Raises ValueError as `evaluate`.
     """
     same = count = 0
-    for ids, step, rows, targets in _batches(model, documents, context, stride, progress):
-        same += (_logits(model, ids, step, rows).argmax(-1) == _logits(other, ids, step, rows).argmax(-1)).sum().item()
+    for ids, step, rows, targets in batches(model, documents, context, stride, progress):
+        same += (
+            (logits_of(model, ids, step, rows).argmax(-1) == logits_of(other, ids, step, rows).argmax(-1)).sum().item()
+        )
         count += len(targets)
     return same / count
 
 
 @torch.inference_mode()
-def _logits(model: Llama, ids: Tensor, step: Step, rows: Tensor) -> Tensor:
+def logits_of(model: Llama, ids: Tensor, step: Step, rows: Tensor) -> Tensor:
+    """Logits [N, V] of the scored rows [N] of a batch ids [T]."""
     return model.logits(model.hidden(ids, step)[rows])
 
 
-def _batches(
+def batches(
     model: Llama, documents: Documents, context: int | None, stride: int | None, progress: bool
 ) -> Iterator[tuple[Tensor, Step, Tensor, Tensor]]:
     """One packed batch after another: ids [T], step, scored rows [N], their targets [N]."""

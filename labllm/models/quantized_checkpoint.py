@@ -10,17 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from labllm.models.checkpoint import Checkpoint, CheckpointError
 from labllm.models.llama import Llama
 from labllm.quantization.layouts import OURS, Layout, layout_of
 from labllm.quantization.module import QuantizedLinear, Route, dequantized, float8_inputs, int8_inputs
 
+Module = TypeVar("Module", bound=nn.Module)
 ROUTES: dict[str, Route] = {"none": dequantized, "int8": int8_inputs, "float8": float8_inputs}
 
 
@@ -87,8 +88,8 @@ def save_quantized(model: Llama, folder: Path | str) -> None:
     (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
-def with_route(model: Llama, route: Route) -> Llama:
-    """Every quantised linear of `model` multiplied by `route` from now on; returns the same model."""
+def with_route(model: Module, route: Route) -> Module:
+    """Every quantised linear of `model` (or a layer) multiplied by `route` from now on; returns the same model."""
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, QuantizedLinear):

@@ -26,13 +26,15 @@ class InputStatistics:
         """Count the inputs x [T, K] in. Raises ValueError for another K or values that are not finite."""
         if x.dim() != 2 or x.shape[1] != len(self.sum_abs):
             raise ValueError(f"Inputs must be [T, {len(self.sum_abs)}]; got {list(x.shape)}.")
-        x = x.float()
-        if not torch.isfinite(x).all():
+        magnitudes = x.float().abs()
+        sums = magnitudes.sum(0)
+        if not torch.isfinite(sums).all():
             raise ValueError("Calibration inputs must be finite; a layer before this one overflows or gives NaN.")
-        self.num_tokens += len(x)
-        self.hessian.addmm_(x.T, x)
-        self.sum_abs += x.abs().sum(0)
-        self.max_abs = torch.maximum(self.max_abs, x.abs().amax(0)) if len(x) else self.max_abs
+        if len(x):
+            self.num_tokens += len(x)
+            self.hessian.addmm_(x.float().T, x.float())
+            self.sum_abs += sums
+            self.max_abs = torch.maximum(self.max_abs, magnitudes.amax(0))
 
     @property
     def mean_abs(self) -> Tensor:
@@ -40,6 +42,13 @@ class InputStatistics:
         if not self.num_tokens:
             raise ValueError("No calibration token was counted; run the model over some text first.")
         return self.sum_abs / self.num_tokens
+
+    def divided(self, scales: Tensor) -> InputStatistics:
+        """The statistics of inputs x / scales, scales [K] positive."""
+        other = InputStatistics(len(scales), scales.device)
+        other.num_tokens, other.hessian = self.num_tokens, self.hessian / torch.outer(scales, scales)
+        other.sum_abs, other.max_abs = self.sum_abs / scales, self.max_abs / scales
+        return other
 
     def error(self, weight: Tensor, other: Tensor) -> float:
         """||X (W - Q)^T|| / ||X W^T|| of weights [N, K]: how much of the output's norm the difference changes."""

@@ -146,6 +146,14 @@ class QuantizedWeight:
             return values
         return torch.empty_like(values).index_copy_(1, self.order.long(), values)
 
+    def split(self, sizes: list[int]) -> list[QuantizedWeight]:
+        """Its rows in pieces of `sizes`, each a weight of its own. Raises ValueError where one scale is for all."""
+        if len(self.scales) != self.shape[0]:
+            raise ValueError("One scale for all rows cannot be split; quantise each piece on its own.")
+        zeros = [None] * len(sizes) if self.zeros is None else self.zeros.split(sizes)
+        parts = zip(self.qweight.split(sizes), self.scales.split(sizes), zeros, strict=True)
+        return [QuantizedWeight(q, s, z, self.bits, self.group_size, self.order) for q, s, z in parts]
+
     def to(self, device: torch.device | str) -> QuantizedWeight:
         """The same weight on another device."""
         moved = (None if t is None else t.to(device) for t in (self.qweight, self.scales, self.zeros, self.order))

@@ -27,6 +27,16 @@ def test_the_error_is_that_of_the_outputs():
     assert statistics.error(weight, other) == pytest.approx(relative_error(x @ other.T, x @ weight.T), rel=1e-4)
 
 
+def test_dividing_the_statistics_is_dividing_the_inputs():
+    x, scales = torch.randn(50, 12), torch.rand(12) + 0.5
+    whole, divided = InputStatistics(12), InputStatistics(12)
+    whole.add(x)
+    divided.add(x / scales)
+    other = whole.divided(scales)
+    assert other.num_tokens == 50 and torch.allclose(other.hessian, divided.hessian, rtol=1e-4, atol=1e-4)
+    assert torch.allclose(other.mean_abs, divided.mean_abs) and torch.allclose(other.max_abs, divided.max_abs)
+
+
 def test_bad_inputs_are_named():
     statistics = InputStatistics(12)
     with pytest.raises(ValueError, match=r"must be \[T, 12\]; got \[3, 11\]"):

@@ -101,6 +101,16 @@ def test_bits_a_weight_count_scales_and_zero_points():
     assert round_to_nearest(weight, 8, "tensor", symmetric=True).bits_per_weight == 8 + 16 / (16 * 256)
 
 
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_rows_split_into_weights_of_their_own(symmetric: bool):
+    weight = round_to_nearest(torch.randn(6, 64), 4, 32, symmetric)
+    pieces = weight.split([1, 3, 2])
+    assert [piece.shape for piece in pieces] == [(1, 64), (3, 64), (2, 64)]
+    assert torch.equal(torch.cat([piece.dequantize() for piece in pieces]), weight.dequantize())
+    with pytest.raises(ValueError, match="cannot be split"):
+        round_to_nearest(torch.randn(6, 64), 4, "tensor").split([3, 3])
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
