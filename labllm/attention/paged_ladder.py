@@ -1,118 +1,49 @@
 """The ladder of paged decode: gather, read in place, split in two launches, in one, and in two that overlap; peers
 read contiguous caches.
 
-Every rung above the peers reads the same random pages, whose table pads with a block of NaN: whoever reads past a
-length shows it. The peers get what paging gives up, one dense tensor of equal lengths: the distance to them is the
-price of paging, and where lengths differ they cannot play.
+Every rung above the peers reads the same random pages. The peers get what paging gives up, one dense tensor of equal
+lengths: the distance to them is the price of paging, and where lengths differ they cannot play.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from labllm.attention.paged import Workspace, decode, gather_decode, paged_decode, split_decode, split_decode_once
 from labllm.attention.paged.layout import reference
 from labllm.attention.paged.tiles import num_splits
+from labllm.attention.paged_workload import (
+    BLOCK_SIZES,
+    CONTEXTS,
+    LLAMA_8B,
+    PICO,
+    Paged,
+    PagedDecode,
+    cost,
+    input_bytes,
+    inputs,
+    kv_bytes,
+    lengths,
+)
 from labllm.attention.sdpa import sdpa
-from labllm.bench import Ladder, Rung, axis, torch_dtype
+from labllm.bench import Ladder, Rung
 from labllm.hardware import this_machine
 from labllm.roofline import DTYPE_BYTES, Cost
 
-PICO, LLAMA_8B = (4, 2, 64), (32, 8, 128)
-DTYPES = ("float32", "float16", "bfloat16")
-CONTEXTS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 131072)
-BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
-
-
-@dataclass(frozen=True)
-class PagedDecode:
-    """One new token for each of `batch` sequences in pages of `block_size` tokens; the longest has `context` keys.
-
-    spread: 'equal' lengths; 'even', from context / batch to context in equal steps; or 'skewed', one sequence in
-    eight with the whole context and the others with an eighth of it."""
-
-    context: int = axis(1024, *CONTEXTS, unit="tokens", label="context")
-    batch: int = axis(8, 1, 4, 8, 16, 64, 128, unit="sequences", label="batch")
-    block_size: int = axis(16, *BLOCK_SIZES, unit="tokens", label="block size")
-    spread: str = axis("equal", "equal", "even", "skewed", label="lengths")
-    q_heads: int = axis(32, 4, 8, 16, 32, 64, label="query heads")
-    kv_heads: int = axis(8, 1, 2, 4, 8, 16, 32, label="KV heads")
-    head_dim: int = axis(128, 64, 80, 96, 128, 256, label="head dim")
-    dtype: str = axis("float16", *DTYPES)
-
-
-class Paged(NamedTuple):
-    """q [B, Hq, D], k_cache and v_cache [num_blocks, block_size, Hkv, D], block_table [B, max_blocks], seq_lens [B]."""
-
-    q: Tensor
-    k_cache: Tensor
-    v_cache: Tensor
-    block_table: Tensor
-    seq_lens: Tensor
-
-
-def lengths(w: PagedDecode) -> list[int]:
-    """Keys of each sequence."""
-    if w.spread == "equal":
-        return [w.context] * w.batch
-    if w.spread == "even":
-        return [-(-w.context * (i + 1) // w.batch) for i in range(w.batch)]
-    return [w.context if i % 8 == 0 else max(1, w.context // 8) for i in range(w.batch)]
-
-
-def _blocks(w: PagedDecode) -> list[int]:
-    return [-(-n // w.block_size) for n in lengths(w)]
-
-
-def _inputs(w: PagedDecode, device: str, seed: int) -> Paged:
-    """Pages and lengths in random order; the cache's last block is NaN and pads the table."""
-    generator = torch.Generator(device).manual_seed(seed)
-    order = torch.randperm(w.batch, generator=torch.Generator().manual_seed(seed)).tolist()
-    keys, blocks = ([numbers[i] for i in order] for numbers in (lengths(w), _blocks(w)))
-    pages = torch.randperm(sum(blocks), device=device, generator=generator).int()
-    table = torch.full((w.batch, max(blocks)), len(pages), dtype=torch.int32, device=device)
-    for row, mine in zip(table, pages.split(blocks), strict=True):
-        row[: len(mine)] = mine
-    shape = (len(pages) + 1, w.block_size, w.kv_heads, w.head_dim)
-    dtype = torch_dtype(w)
-    k, v = (torch.randn(shape, device=device, dtype=dtype, generator=generator) for _ in "kv")
-    k[-1], v[-1] = float("nan"), float("nan")
-    q = torch.randn(w.batch, w.q_heads, w.head_dim, device=device, dtype=dtype, generator=generator)
-    return Paged(q, k, v, table, torch.tensor(keys, dtype=torch.int32, device=device))
-
-
-def _kv_bytes(w: PagedDecode, keys: float) -> float:
-    return 2 * keys * w.kv_heads * w.head_dim * DTYPE_BYTES[w.dtype]
-
-
-def _cost(w: PagedDecode) -> Cost:
-    """Keys and values once, queries and outputs once, and the table: 4 bytes a page."""
-    keys, rows = sum(lengths(w)), 2 * w.batch * w.q_heads * w.head_dim * DTYPE_BYTES[w.dtype]
-    return Cost(4.0 * keys * w.q_heads * w.head_dim, _kv_bytes(w, keys) + rows + 4 * sum(_blocks(w)))
-
-
-def _input_bytes(w: PagedDecode) -> float:
-    """What `_inputs` allocates: whole pages, the one of NaN with them, a table of equal rows, queries and lengths."""
-    blocks = _blocks(w)
-    queries = w.batch * w.q_heads * w.head_dim * DTYPE_BYTES[w.dtype]
-    return _kv_bytes(w, (sum(blocks) + 1) * w.block_size) + queries + 4 * w.batch * (max(blocks) + 1)
-
 
 def _gathered(w: PagedDecode) -> Cost:
-    return _cost(w) + Cost(0, 2 * _kv_bytes(w, w.batch * w.context))
+    return cost(w) + Cost(0, 2 * kv_bytes(w, w.batch * w.context))
 
 
 def _split_cost(w: PagedDecode) -> Cost:
     """Besides what must move, D + 1 floats a query head and range, written and read."""
     shape = w.q_heads // w.kv_heads, w.head_dim, int(DTYPE_BYTES[w.dtype]), this_machine()
     splits = num_splits(w.batch * w.kv_heads, w.context, *shape)
-    return _cost(w) + Cost(0, 8 * (w.head_dim + 1) * w.batch * w.q_heads * splits if splits > 1 else 0)
+    return cost(w) + Cost(0, 8 * (w.head_dim + 1) * w.batch * w.q_heads * splits if splits > 1 else 0)
 
 
 def _with_workspace(inputs: Paged) -> tuple[Paged, Workspace]:
@@ -180,7 +111,7 @@ def _peer(backend: str, **limits: Any) -> Rung:
 
 
 def _copy_bytes(w: PagedDecode) -> float:
-    return _kv_bytes(w, w.batch * w.context)
+    return kv_bytes(w, w.batch * w.context)
 
 
 def _kernel(name: str, run: Callable[[Any], Tensor], about: str, *kernels: str, **more: Any) -> Rung:
@@ -192,9 +123,9 @@ PAGED_DECODE = Ladder(
     name="paged-decode",
     title="Paged decode attention: one new token a sequence",
     workload=PagedDecode,
-    inputs=_inputs,
-    input_bytes=_input_bytes,
-    cost=_cost,
+    inputs=inputs,
+    input_bytes=input_bytes,
+    cost=cost,
     reference=lambda inputs, rows: reference(*inputs, rows=rows),
     rungs=(
         Rung(

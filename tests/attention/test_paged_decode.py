@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -14,7 +13,6 @@ from torch import Tensor
 
 from labllm.attention.paged import (
     Workspace,
-    Workspaces,
     decode,
     gather_decode,
     paged_decode,
@@ -23,10 +21,11 @@ from labllm.attention.paged import (
     split_decode_overlapped,
 )
 from labllm.attention.paged.layout import reference
-from labllm.attention.paged.tiles import PROGRAMS, Tile, num_splits, tile_for
+from labllm.attention.paged.tiles import Tile
+from labllm.attention.paged_workload import Paged
 from labllm.bench import TOLERANCE, relative_error
 from labllm.bench.poison import Poisoned
-from labllm.hardware import Machine, default_device, triton_mode
+from labllm.hardware import default_device, triton_mode
 
 DEVICE = default_device()
 SPLIT = (split_decode, split_decode_once, split_decode_overlapped)
@@ -34,16 +33,6 @@ HALF = "bfloat16" if DEVICE == "cuda" else "float16"  # the interpreter's bfloat
 NOWHERE = 2**31 - 1  # a block that no cache has
 needs_triton = pytest.mark.skipif(triton_mode() in ("absent", "refused"), reason="Triton is not to be had here")
 gpu = pytest.mark.gpu
-
-
-class Paged(NamedTuple):
-    """What the paged functions take, in their order."""
-
-    q: Tensor
-    k_cache: Tensor
-    v_cache: Tensor
-    block_table: Tensor
-    seq_lens: Tensor
 
 
 def paged(
@@ -204,82 +193,12 @@ def test_no_sequences() -> None:
         assert run(*empty).shape == (0, 3, 64)
 
 
-WRONG = {
-    "share head_dim": {"q": torch.zeros(2, 4, 32)},
-    "multiple of KV heads, got 5 and 2": {"q": torch.zeros(2, 5, 64)},
-    r"q must be \[B, Hq, D\]": {"q": torch.zeros(4, 64)},
-    "share strides": {"v_cache": torch.zeros(7, 2, 16, 64).transpose(1, 2)},
-    "share a floating dtype": {"q": torch.zeros(2, 4, 64).half()},
-    "for the 2 sequences of q": {"seq_lens": torch.ones(3, dtype=torch.int32)},
-    "must be int32": {"block_table": torch.zeros(2, 4, dtype=torch.int64)},
-    r"0 \.\. 64, the room of 4 blocks of 16, got 3 to 65": {"seq_lens": torch.tensor([3, 65], dtype=torch.int32)},
-    "blocks 0 to 6, got 0 to 9": {"block_table": torch.tensor([[0, 9, 0, 0]] * 2, dtype=torch.int32)},
-}
-
-
-@pytest.mark.parametrize("complaint", WRONG)
-def test_what_does_not_fit_is_refused_in_a_sentence(complaint: str) -> None:
-    cache = torch.zeros(7, 16, 2, 64)
-    lens, table = torch.tensor([20, 3], dtype=torch.int32), torch.zeros(2, 4, dtype=torch.int32)
-    x = Paged(torch.zeros(2, 4, 64), cache, cache, table, lens)._replace(**WRONG[complaint])
-    for run in (gather_decode, paged_decode, split_decode):
-        with pytest.raises(ValueError, match=complaint):
-            run(*x)
-
-
-def test_what_the_kernels_cannot_take_is_refused() -> None:
-    lens, table = torch.tensor([3], dtype=torch.int32), torch.zeros(1, 1, dtype=torch.int32)
-
-    def question(heads: int, dim: int, dtype: torch.dtype) -> Paged:
-        cache = torch.zeros(1, 16, 1, dim, dtype=dtype)
-        return Paged(torch.zeros(1, heads, dim, dtype=dtype), cache, cache, table, lens)
-
-    with pytest.raises(ValueError, match="head_dim up to 256, got 512"):
-        paged_decode(*question(1, 512, torch.float32))
-    with pytest.raises(ValueError, match="up to 64 query heads a KV head, got 65 for 1"):
-        paged_decode(*question(65, 64, torch.float32))
-    with pytest.raises(ValueError, match=r"float32, float16 and bfloat16, got torch\.float64"):
-        paged_decode(*question(1, 64, torch.float64))
-    with pytest.raises(ValueError, match="at least one key, got 0"):
-        paged_decode(*question(1, 64, torch.float32), window=0)
-    with pytest.raises(ValueError, match="made for this batch"):
-        other = Workspace.of(torch.zeros(2, 1, 64), torch.zeros(1, 16, 1, 64), 16)
-        split_decode(*question(1, 64, torch.float32), workspace=other)
-
-
 @pytest.mark.skipif(triton_mode("cpu") != "interpreted", reason="only the interpreter is wrong in bfloat16")
 def test_bfloat16_cannot_reach_the_interpreter() -> None:
     x = Paged(*(t.cpu() for t in paged([5], dtype="bfloat16")))
     for run in (paged_decode, *SPLIT):
         with pytest.raises(ValueError, match="wrong results in bfloat16"):
             run(*x)
-
-
-def machine(shared: int, cores: int = 132) -> Machine:
-    return Machine("any", "cuda", 2**34, cores, 2**25, shared, (8, 0), None)
-
-
-@pytest.mark.parametrize("splits", [1, 8])
-@pytest.mark.parametrize("shared", [99 * 1024, 163 * 1024, 227 * 1024])
-def test_a_tile_fits_the_device(shared: int, splits: int) -> None:
-    for group in (1, 4, 32, 64):
-        for dim in (64, 80, 128, 256):
-            for size in (2, 4):
-                tile = tile_for(group, dim, size, machine(shared), splits)
-                held = (tile.num_stages - 1) * 2 * tile.block_n * (128 if dim == 80 else dim) * size
-                assert 16 <= tile.block_n <= 128 and tile.num_stages >= 2 and held < shared
-                assert tile.num_warps == 4 or splits > 1
-
-
-def test_splits_fill_the_device_and_no_more() -> None:
-    def splits(pairs: int, longest: int) -> int:
-        return num_splits(pairs, longest, 4, 128, 2, machine(227 * 1024))
-
-    assert splits(8, 32) == 1, "a tile is not shared"
-    assert splits(132, 8192) == splits(128, 8192) == splits(5000, 8192) == 1
-    for pairs in (2, 8, 64, 100):
-        assert splits(pairs, 32768) > 1 and 132 < pairs * splits(pairs, 32768) <= PROGRAMS * 132
-    assert splits(1, 131072) <= 128 and splits(0, 10) == 1
 
 
 @gpu
@@ -316,38 +235,12 @@ def test_a_captured_graph_follows_the_lengths() -> None:
         x.seq_lens.copy_(lens)
 
 
-def test_a_workspace_says_how_often_it_splits() -> None:
-    x = paged([40])
-    workspace = Workspace.of(x.q, x.k_cache, 40, splits=5)
-    assert workspace.splits == 5 and workspace.partial.shape == (1, 1, 5, 3, 64)
-    assert workspace.arrivals.tolist() == [[0]]
-
-
 @needs_triton
 @pytest.mark.parametrize("splits", [1, 3])
 def test_the_fastest_form_by_the_workspace(splits: int) -> None:
     x = paged([70, 0, 3])
     out = decode(*x, Workspace.of(x.q, x.k_cache, 0, splits), window=40)
     assert relative_error(out, reference(*x, window=40).view(out.shape)) <= TOLERANCE["float32"]
-
-
-def test_workspaces_of_all_batches_lie_in_one_memory() -> None:
-    workspaces, cache = Workspaces(), torch.zeros(1, 16, 2, 64, device=DEVICE)
-
-    def of(batch: int, longest: int) -> Workspace:
-        return workspaces.of(torch.zeros(batch, 6, 64, device=DEVICE), cache, longest)
-
-    first = of(1, 1000)
-    assert of(1, 1024) is first and of(1, 1025) is not first, "a workspace a power of two"
-    places = set()
-    for batch in range(1, 400):
-        workspace, alone = of(batch, 1000), Workspace.of(torch.zeros(batch, 6, 64, device=DEVICE), cache, 1024)
-        for mine, its in ((workspace.partial, alone.partial), (workspace.lse, alone.lse)):
-            assert mine.shape == its.shape and mine.is_contiguous()
-        assert workspace.arrivals.shape == (batch, 2) and not workspace.arrivals.any()
-        places.add(workspace.partial.untyped_storage().data_ptr())
-    assert len(places) <= 20, "it doubles, and is not made anew for every batch"
-    assert of(1, 1000) is first, "what was handed out stays"
 
 
 @gpu
