@@ -9,6 +9,11 @@ factor a token and comes out of the sum:
 
     sum over k of (x[k] s g[k]) w[k]  =  s  sum over k of (x[k] g[k]) w[k],    s = rsqrt(mean(x^2) + eps)
 
+A program asks for its next tile of weights before it multiplies the last one, and for its first before anything else.
+With OVERLAP (compute capability 9.0) the kernel is a programmatic dependent launch: it starts while the one before it
+still runs, asks for weights, which no kernel writes, and only then waits (`gdc_wait`) until what it reads besides is
+there. Every program waits before it ends, so whoever waits for this kernel has waited for those before it too.
+
 Invariant: each weight is read once and nothing but the answer is written. It loses from about five tokens on, where
 multiplying outside the tensor cores takes longer than the weights take to come.
 """
@@ -24,14 +29,14 @@ from .activations import silu
 
 @triton.jit
 def _tile(weight, n, k, inside, K: tl.constexpr):
-    return tl.load(weight + n * K + k, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
+    return tl.load(weight + n * K + k, mask=inside, other=0.0, eviction_policy="evict_first")
 
 
 @triton.jit
 def _skinny_linear(
     out, x, weight, bias, gain, residual, eps,
     TOKENS: tl.constexpr, ROWS: tl.constexpr, N: tl.constexpr, K: tl.constexpr, GATED: tl.constexpr,
-    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_N outputs of all tokens; tensors are [tokens, outputs, inputs]. N counts outputs: half the weight if GATED.
 
@@ -43,18 +48,25 @@ def _skinny_linear(
     sums = tl.zeros([ROWS, BLOCK_N, BLOCK_K], tl.float32)
     ups = tl.zeros([ROWS, BLOCK_N, BLOCK_K], tl.float32) if GATED else 0.0
     squares = tl.zeros([ROWS, 1, BLOCK_K], tl.float32)
+    k = tl.arange(0, BLOCK_K)[None, None, :]
+    w = _tile(weight, n, k, there & (k < K), K)
+    u = _tile(weight, n + N, k, there & (k < K), K) if GATED else 0.0
+    if OVERLAP:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     for start in tl.range(0, K, BLOCK_K, num_stages=STAGES):
         k = start + tl.arange(0, BLOCK_K)[None, None, :]
-        inside = there if K % BLOCK_K == 0 else there & (k < K)
-        w = _tile(weight, n, k, inside, K)
-        u = _tile(weight, n + N, k, inside, K) if GATED else 0.0
+        ahead = k + BLOCK_K
+        next_w = _tile(weight, n, ahead, there & (ahead < K), K)
+        next_u = _tile(weight, n + N, ahead, there & (ahead < K), K) if GATED else 0.0
         h = tl.load(x + token * K + k, mask=real if K % BLOCK_K == 0 else real & (k < K), other=0.0).to(tl.float32)
         if gain is not None:
             squares += h * h
             h *= tl.load(gain + k, mask=k < K, other=0.0).to(tl.float32)
-        sums += w * h
+        sums += w.to(tl.float32) * h
         if GATED:
-            ups += u * h
+            ups += u.to(tl.float32) * h
+        w, u = next_w, next_u
 
     scale = tl.rsqrt(tl.sum(squares, axis=2, keep_dims=True) / K + eps) if gain is not None else 1.0
     y = tl.sum(sums, axis=2, keep_dims=True) * scale
@@ -74,14 +86,16 @@ def _skinny_linear(
 def skinny_linear(
     out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, gain: torch.Tensor | None,
     residual: torch.Tensor | None, eps: float, gated: bool, block_n: int, block_k: int, num_warps: int, stages: int,
+    overlap: bool,
 ) -> None:  # fmt: skip
     """Launch: out `[T, N]`, x `[T, K]`, weight `[N, K]` (`[2 N, K]` if gated, gates first), bias as its rows, gain
     `[K]` of an RMSNorm before, residual `[T, N]`; contiguous, one dtype; powers of two block_n and block_k, `stages`
-    tiles on their way at once. Checks nothing: see `labllm.fusion`.
+    tiles on their way at once; overlap needs compute capability 9.0. Checks nothing: see `labllm.fusion`.
     """
     (tokens, inputs), outputs = x.shape, out.shape[1]
     _skinny_linear[(triton.cdiv(outputs, block_n),)](
         out, x, weight, bias, gain, residual, eps,
         TOKENS=tokens, ROWS=triton.next_power_of_2(tokens), N=outputs, K=inputs, GATED=gated, BLOCK_N=block_n,
-        BLOCK_K=block_k, STAGES=stages, num_warps=num_warps,
+        BLOCK_K=block_k, STAGES=stages, OVERLAP=overlap, num_warps=num_warps,
+        **({"launch_pdl": True} if overlap else {}),
     )  # fmt: skip

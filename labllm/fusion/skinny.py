@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from labllm.fusion.check import check_kernel
+from labllm.hardware import this_machine
 
 MOST_TOKENS = 4
 
@@ -51,7 +52,8 @@ def skinny_linear(
     from labllm.kernels import skinny_linear as kernel
 
     tile = tile or (skinny_tile(len(x), outputs, x.shape[1], gated) if x.is_cuda else INTERPRETED)
-    kernel.skinny_linear(out, x, weight, bias, gain, residual, eps, gated, *tile)
+    overlap = (this_machine(x.device.type).capability or (0, 0)) >= (9, 0)
+    kernel.skinny_linear(out, x, weight, bias, gain, residual, eps, gated, *tile, overlap)
     return out
 
 
