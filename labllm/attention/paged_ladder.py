@@ -156,8 +156,9 @@ PAGED_DECODE = Ladder(
         _kernel(
             "split, overlapped",
             _fastest,
-            "the merge starts while the programs still read; one program each where sequences fill the GPU",
+            "the merge starts while the programs still read; one launch where sequences fill the GPU",
             "split_decode",
+            "split_decode_once",
             prepare=_with_workspace,
             moved=_split_cost,
         ),
@@ -166,6 +167,7 @@ PAGED_DECODE = Ladder(
             _fastest,
             "a page holds each head's keys side by side: longer pieces in memory",
             "split_decode",
+            "split_decode_once",
             prepare=_head_major,
             moved=_split_cost,
             memory=_copy_bytes,

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from labllm.attention.paged.in_place import LOG2_E, paged_decode
+from labllm.attention.paged.in_place import LOG2_E
 from labllm.attention.paged.layout import check_kernel, check_paged
 from labllm.attention.paged.tiles import Tile, tile_for
 from labllm.attention.paged.workspace import Workspace
@@ -30,12 +30,11 @@ def decode(
     workspace: Workspace,
     window: int | None = None,
 ) -> Tensor:
-    """Attention `[B, Hq, D]` of one query a sequence by the fastest form for the batch: `paged_decode` where the
-    workspace has one split, `split_decode_overlapped` where it has more. Arguments and errors as `split_decode`.
+    """Attention `[B, Hq, D]` of one query a sequence by the fastest form for the batch: `split_decode_overlapped` where
+    programs share a sequence, one launch where each has its own. Arguments and errors as `split_decode`.
     """
-    if workspace.splits == 1:
-        return paged_decode(q, k_cache, v_cache, block_table, seq_lens, window)
-    return split_decode_overlapped(q, k_cache, v_cache, block_table, seq_lens, window, workspace)
+    form = split_decode_once if workspace.splits == 1 else split_decode_overlapped
+    return form(q, k_cache, v_cache, block_table, seq_lens, window, workspace)
 
 
 def split_decode(
