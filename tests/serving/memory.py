@@ -12,6 +12,7 @@ from labllm.serving.executor import Tokens
 from labllm.serving.scheduler import ScheduledStep
 
 VOCAB = 50
+RUBBISH = 999  # what a slot holds that nobody has written, or that a failed step wrote
 
 
 def next_token(ids: Sequence[int]) -> int:
@@ -46,7 +47,7 @@ class MemoryExecutor:
     """`fail` is when the next step raises: None, "run" or "wait"."""
 
     def __init__(self, num_slots: int, block_size: int, lookahead: int = 0) -> None:
-        self.memory: list[int | None] = [None] * num_slots
+        self.memory = [RUBBISH] * num_slots
         self.block_size, self.lookahead = block_size, lookahead
         self.last: dict[int, int] = {}
         self.fail: str | None = None
@@ -62,7 +63,7 @@ class MemoryExecutor:
             known = request.ids(computed, computed + new)
             ids = known if len(known) == new else [*known, self.last[request.seat]]
             for slot, token in zip(self._slots(request, computed + new)[computed:], ids, strict=True):
-                self.memory[slot] = token if fail is None else None
+                self.memory[slot] = token if fail is None else RUBBISH
         sampled = []
         for request, computed, new, samples in chunks:
             if samples and fail is None:
