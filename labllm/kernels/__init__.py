@@ -28,10 +28,18 @@ if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into
     from kernels import gated as gated
     from kernels import hopper as hopper
     from kernels import inner_loop as inner_loop
+    from kernels import int4_dequantize as int4_dequantize
+    from kernels import int4_gemv as int4_gemv
+    from kernels import int4_linear as int4_linear
+    from kernels import int4_plain as int4_plain
+    from kernels import int4_words as int4_words
+    from kernels import int8_linear as int8_linear
     from kernels import paged_decode as paged_decode
+    from kernels import quantize_rows as quantize_rows
     from kernels import rope_kv_write as rope_kv_write
     from kernels import split_decode as split_decode
     from kernels import split_decode_once as split_decode_once
+    from kernels import split_sum as split_sum
     from kernels import stream as stream
 
 _checkout = Path(__file__).resolve().parents[2]

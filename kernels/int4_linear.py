@@ -1,0 +1,153 @@
+"""y = x W^T with W in four bits: dequantised in registers on its way into the tensor cores, in one launch.
+
+    y^T [N, M] = W [N, K] x^T [K, M]      W[n, k] = (q[n, k] - zero[n, k / group]) * scale[n, k / group]
+
+The weights are the left operand, which tensor cores take from registers, so they are never written down in 16 bits; x
+is the right one, in shared memory. What it costs a weight is half a byte of memory and about two instructions, so:
+
+- AND and OR make two numbers of a word (int4_words.py), one subtraction of the zero point settles two.
+- Scales never meet the weights where a tile of K lies in one group: the product of a tile `[BLOCK_N, BLOCK_M]` takes
+  them, exact in float32. With few tokens it is multiplied and added. With many (CARRY) a second sum would not fit into
+  the registers; so the one sum is kept in units of the current group's scale, and turned to the next one's,
+
+      acc <- acc scale[g] / scale[g + 1] + W[g + 1] x
+
+  as Horner's rule evaluates a polynomial. A tile of several groups is scaled relative to its first one.
+- SPLIT: few tokens leave few tiles, and a GPU wants several programs a multiprocessor. So K is cut into ranges, whose
+  partial sums the program that finishes last adds up (split_sum.py).
+- OVERLAP (compute capability 9.0): the kernel may start while the one before it still runs (NVIDIA, CUDA C++
+  Programming Guide, "Programmatic dependent launch and synchronization"). Its weights were written long ago, so it
+  asks for its first AHEAD tiles of them to come into the L2 cache, and then waits for x.
+
+Cost: N K / 2 bytes and scales, once for every BLOCK_M tokens. Invariant: arrivals is zero between launches, so a
+captured graph may be replayed, and launches that share it must follow one another; every read of x and every write
+comes after the wait. It loses against a 16-bit GEMM where tokens are many: each tile of tokens dequantises the weights
+again.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from .int4_words import MAGIC, OFFSET, fetch_ahead, places, spread
+from .split_sum import collect, hand_in
+
+LEAST = tl.constexpr(1e-20)  # in place of a scale of zero, by which nothing could be divided
+
+
+@triton.jit
+def _of_groups(values, column, stride, n, GROUP: tl.constexpr, BLOCK_K: tl.constexpr):
+    """`[BLOCK_N, groups]` of values stored group by group, for the groups of columns column .. + BLOCK_K."""
+    GROUPS: tl.constexpr = BLOCK_K // GROUP if BLOCK_K > GROUP else 1
+    g = column // GROUP + tl.arange(0, GROUPS)
+    return tl.load(values + g[None, :] * stride + n[:, None])
+
+
+@triton.jit
+def _widen(values, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr):
+    """`[BLOCK_N, groups]` -> what broadcasts over `[BLOCK_N, BLOCK_K]`."""
+    if BLOCK_K > GROUP:
+        wide = tl.broadcast_to(values[:, :, None], [BLOCK_N, BLOCK_K // GROUP, GROUP])
+        return tl.reshape(wide, [BLOCK_N, BLOCK_K])
+    else:
+        return values
+
+
+@triton.jit
+def _unit(scale):
+    """The scale of each row's first group `[BLOCK_N, 1]` in float32, never zero."""
+    first = tl.sum(tl.where((tl.arange(0, scale.shape[1]) == 0)[None, :], scale.to(tl.float32), 0.0), 1)[:, None]
+    return tl.where(tl.abs(first) < LEAST, LEAST, first)
+
+
+@triton.jit(do_not_specialize=["M"])
+def _int4_linear(
+    y, partial, arrivals, x, words, scales, zeros, magic, M, N, K, x_row, stride,
+    OFFSET: tl.constexpr, GROUP: tl.constexpr, HAS_ZEROS: tl.constexpr, CARRY: tl.constexpr, SPLIT: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr, OVERLAP: tl.constexpr,
+    AHEAD: tl.constexpr,
+):  # fmt: skip
+    DTYPE: tl.constexpr = x.dtype.element_ty
+    STEP: tl.constexpr = BLOCK_K // 64 * 512
+    row_tile, split, splits = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    m = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
+    n = row_tile * BLOCK_N + tl.arange(0, BLOCK_N)
+    some = m < M
+    per_split = tl.cdiv(K // BLOCK_K, splits)
+    first = split * per_split
+    last = tl.minimum(first + per_split, K // BLOCK_K)
+    w_at = words + places(row_tile, K, BLOCK_N, BLOCK_K)
+    x_at = x + m[:, None].to(tl.int64) * x_row + tl.arange(0, BLOCK_K)[None, :]
+    if OVERLAP:
+        tl.extra.cuda.gdc_launch_dependents()
+        fetch_ahead(words, row_tile, first, last, K, BLOCK_N, BLOCK_K, AHEAD)
+        tl.extra.cuda.gdc_wait()
+    scale = _of_groups(scales, first * BLOCK_K, stride, n, GROUP, BLOCK_K)
+    if HAS_ZEROS:
+        zero = _of_groups(zeros, first * BLOCK_K, stride, n, GROUP, BLOCK_K)
+    acc = tl.zeros([BLOCK_N, BLOCK_M], tl.float32)
+    for step in tl.range(first, last, num_stages=STAGES):
+        w = spread(tl.load(w_at + step * STEP), magic, DTYPE, BLOCK_N, BLOCK_K)
+        x_tile = tl.load(x_at + step * BLOCK_K, mask=some[:, None], other=0.0)
+        if HAS_ZEROS:
+            w -= _widen(zero.to(DTYPE) + OFFSET, BLOCK_N, BLOCK_K, GROUP)
+        else:
+            w -= OFFSET + 8
+        if BLOCK_K > GROUP:
+            w *= _widen((scale.to(tl.float32) / _unit(scale)).to(DTYPE), BLOCK_N, BLOCK_K, GROUP)
+        column = tl.minimum(step + 1, last - 1) * BLOCK_K  # asked for one step ahead
+        next_scale = _of_groups(scales, column, stride, n, GROUP, BLOCK_K)
+        if CARRY:
+            acc = tl.dot(w, x_tile.T, acc) * (_unit(scale) / _unit(next_scale))
+        else:
+            acc += tl.dot(w, x_tile.T) * _unit(scale)
+        scale = next_scale
+        if HAS_ZEROS:
+            zero = _of_groups(zeros, column, stride, n, GROUP, BLOCK_K)
+    if CARRY:
+        acc *= _unit(scale)
+    inside = some[None, :] & (n < N)[:, None]
+    y_at = y + m[None, :].to(tl.int64) * N + n[:, None]
+    if SPLIT:
+        tile = tl.program_id(2) * tl.num_programs(0) + row_tile
+        at = partial + tile.to(tl.int64) * (splits * BLOCK_M * BLOCK_N)
+        at += tl.arange(0, BLOCK_M)[None, :] * BLOCK_N + tl.arange(0, BLOCK_N)[:, None]
+        if hand_in(at, acc, arrivals + tile, split, splits, inside):
+            tl.store(y_at, collect(at, acc, arrivals + tile, splits, inside).to(DTYPE), mask=inside)
+    else:
+        tl.store(y_at, acc.to(DTYPE), mask=inside)
+
+
+def int4_linear(
+    y: torch.Tensor,
+    partial: torch.Tensor | None,
+    arrivals: torch.Tensor,
+    x: torch.Tensor,
+    words: torch.Tensor,
+    scales: torch.Tensor,
+    zeros: torch.Tensor | None,
+    group_size: int,
+    block_m: int,
+    block_n: int,
+    block_k: int,
+    split: int,
+    carry: bool,
+    num_warps: int,
+    num_stages: int,
+    ahead: int = 0,
+    overlap: bool = False,
+) -> None:
+    """Launch: y `[M, N]` contiguous, x `[M, K]` with rows of stride 1, words as in int4_words.py, scales and zeros
+    `[K / group_size, N rounded up to 64]`, partial `[tiles, split, block_m, block_n]` float32 (None without a split),
+    arrivals int32 `[tiles]`, zero. Checks nothing: see `labllm.quantization.int4`.
+    """
+    (rows, columns), outputs = x.shape, y.shape[1]
+    grid = triton.cdiv(outputs, block_n), split, triton.cdiv(rows, block_m)
+    _int4_linear[grid](
+        y, partial, arrivals, x, words, scales, zeros, MAGIC[x.dtype], rows, outputs, columns, x.stride(0),
+        scales.stride(0), OFFSET=OFFSET[x.dtype], GROUP=group_size, HAS_ZEROS=zeros is not None, CARRY=carry,
+        SPLIT=split > 1, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, STAGES=num_stages, OVERLAP=overlap,
+        AHEAD=ahead, num_warps=num_warps, **({"launch_pdl": True} if overlap else {}),
+    )  # fmt: skip

@@ -1,0 +1,313 @@
+"""The ladder of INT4 weights: one linear whose weights lie in four bits, from 16-bit weights to fused kernels.
+
+Compulsory is to read the INT4 weights with their scales once, and the activations. The rungs with 16-bit weights move
+four times as much, the eight-bit ones twice. All but `linear` are lossy: each is checked against float64 on its own
+quantised operands, and its distance from the 16-bit weights is a metric.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from labllm.bench import Ladder, Rung, axis, torch_dtype
+from labllm.hardware import can
+from labllm.quantization import eight_bits, int4, torch_int4
+from labllm.quantization.activations import int8_rows
+from labllm.quantization.float8 import Float8Weight, float8_weight
+from labllm.quantization.kernel_layout import kernel_layout
+from labllm.quantization.packed import QuantizedWeight
+from labllm.quantization.rtn import PER_CHANNEL, round_to_nearest
+from labllm.roofline import DTYPE_BYTES, Cost, linear
+
+TOKENS = (1, 4, 16, 32, 64, 128, 256, 512, 1024, 2048)
+SIDES = (256, 512, 1024, 2048, 4096, 8192, 14336)
+
+
+@dataclass(frozen=True)
+class Int4Linear:
+    """`tokens` rows through a linear of `inputs` and `outputs`, weights in four bits in groups of `group_size`."""
+
+    tokens: int = axis(1, *TOKENS, unit="rows", label="batch")
+    outputs: int = axis(4096, *SIDES, label="outputs")
+    inputs: int = axis(4096, *SIDES, label="inputs")
+    group_size: int = axis(128, 32, 64, 128, label="group")
+    dtype: str = axis("float16", "float16", "bfloat16", "float32")
+
+
+class Inputs(NamedTuple):
+    """x [M, K] and weight [N, K] in one dtype, and the weight rounded to four bits."""
+
+    x: Tensor
+    weight: Tensor
+    packed: QuantizedWeight
+
+
+class State(NamedTuple):
+    """What a lossy rung multiplies: x, the weight as its kernel reads it, and as it is stored."""
+
+    x: Tensor
+    weight: Any
+    stored: QuantizedWeight | Float8Weight
+
+
+def _inputs(w: Int4Linear, device: str, seed: int) -> Inputs:
+    generator = torch.Generator(device).manual_seed(seed)
+    draw = partial(torch.randn, device=device, dtype=torch_dtype(w), generator=generator)
+    weight = draw(w.outputs, w.inputs) * w.inputs**-0.5
+    return Inputs(draw(w.tokens, w.inputs), weight, round_to_nearest(weight, 4, w.group_size, symmetric=True))
+
+
+def _reference(inputs: Inputs, rows: Tensor | None) -> Tensor:
+    x = inputs.x if rows is None else inputs.x[rows]
+    return x.double() @ inputs.weight.double().T
+
+
+def _stored(state: Inputs | State, rows: Tensor | None) -> Tensor:
+    """float64 on the rounded weights."""
+    weight = state.packed if isinstance(state, Inputs) else state.stored
+    return (state.x if rows is None else state.x[rows]).double() @ weight.dequantize(torch.float64).T
+
+
+def _int8_own(state: State, rows: Tensor | None) -> Tensor:
+    """float64 on rounded weights and rounded activations."""
+    values, scales = int8_rows(state.x if rows is None else state.x[rows])
+    return (values.double() * scales.double()) @ state.stored.dequantize(torch.float64).T
+
+
+def _float8_own(state: State, rows: Tensor | None) -> Tensor:
+    values, scales = eight_bits.quantize_rows(state.x if rows is None else state.x[rows], torch.float8_e4m3fn)
+    return (values.double() * scales.double()[:, None]) @ state.stored.dequantize(torch.float64).T
+
+
+def _torch_own(state: State, rows: Tensor | None) -> Tensor:
+    """float64 on what torch's operators multiply: x and scales in bfloat16."""
+    stored = state.stored
+    scales = stored.scales.to(torch.bfloat16).double().repeat_interleave(stored.group_size, 1)
+    x = state.x if rows is None else state.x[rows]
+    return x.to(torch.bfloat16).double() @ ((stored.codes().double() - 8) * scales).T
+
+
+def _moves(weight_bytes: float) -> Any:
+    """The Cost where each weight is moved as `weight_bytes` bytes, scales included."""
+    return lambda w: linear(w.tokens, w.inputs, w.outputs, DTYPE_BYTES[w.dtype], weight_bytes)
+
+
+def _int4_bytes(w: Int4Linear) -> float:
+    return 0.5 + 2 / w.group_size
+
+
+def _cost(w: Int4Linear) -> Cost:
+    return linear(w.tokens, w.inputs, w.outputs, DTYPE_BYTES[w.dtype], _int4_bytes(w))
+
+
+def _whole(w: Int4Linear) -> Cost:
+    """16-bit weights read (32-bit ones, where that is the dtype)."""
+    return linear(w.tokens, w.inputs, w.outputs, DTYPE_BYTES[w.dtype])
+
+
+def _written_out(w: Int4Linear) -> Cost:
+    """INT4 read, 16 bits written, 16 bits read."""
+    return _cost(w) + Cost(0, 2 * DTYPE_BYTES[w.dtype] * w.inputs * w.outputs)
+
+
+def _room(w: Int4Linear) -> float:
+    """Bytes of one dense weight and an output."""
+    return DTYPE_BYTES[w.dtype] * w.outputs * (w.inputs + w.tokens)
+
+
+def _sixteen_bits(w: Int4Linear) -> str | None:
+    return None if w.dtype in ("float16", "bfloat16") else "the kernel takes float16 and bfloat16: choose one of them"
+
+
+def _one_token(w: Int4Linear) -> str | None:
+    if w.tokens > 1:
+        return "it multiplies one token; batches want a GEMM"
+    return "it takes groups of multiples of 64" if w.group_size % 64 else _sixteen_bits(w)
+
+
+def _only_bfloat16(w: Int4Linear) -> str | None:
+    return None if w.dtype == "bfloat16" else "it multiplies in bfloat16: choose that"
+
+
+def _torch_refuses(device: str) -> Any:
+    def refuses(w: Int4Linear) -> str | None:
+        if can("cuda").ok is not (device == "cuda"):
+            return "it runs on an NVIDIA GPU" if device == "cuda" else "it runs on CPUs; torch has another one for GPUs"
+        return _only_bfloat16(w) or torch_int4.refusal((w.outputs, w.inputs), 4, w.group_size, device)
+
+    return refuses
+
+
+def _as_stored(inputs: Inputs) -> State:
+    return State(inputs.x, inputs.packed, inputs.packed)
+
+
+def _kernel(inputs: Inputs) -> State:
+    return State(inputs.x, kernel_layout(inputs.packed), inputs.packed)
+
+
+def _int8(inputs: Inputs) -> State:
+    stored = round_to_nearest(inputs.weight, 8, PER_CHANNEL, symmetric=True, scale_dtype=torch.float32)
+    return State(inputs.x, eight_bits.int8_weight(stored), stored)
+
+
+def _float8(inputs: Inputs) -> State:
+    stored = float8_weight(inputs.weight)
+    return State(inputs.x, stored, stored)
+
+
+def _torch_state(inputs: Inputs) -> State:
+    return State(inputs.x, torch_int4.torch_weight(inputs.packed), inputs.packed)
+
+
+def _run(function: Any) -> Any:
+    def run(state: State) -> Tensor:
+        return function(state.x, state.weight)
+
+    return run
+
+
+def _dense(inputs: Inputs) -> Tensor:
+    return F.linear(inputs.x, inputs.weight)
+
+
+def _dequantized(inputs: Inputs) -> Tensor:
+    return F.linear(inputs.x, inputs.packed.dequantize(inputs.x.dtype))
+
+
+def _triton(name: str, function: Any, about: str, *kernels: str, **more: Any) -> Rung:
+    """A rung whose kernels are kernels/*.py: function(x, weight) on what `prepare` made of the inputs."""
+    sources = (function, *(f"labllm.kernels.{kernel}" for kernel in kernels))
+    return Rung(name, _run(function), about=about, needs=("triton",), sources=sources, memory=_room, **more)
+
+
+_FUSED = "int4_linear", "int4_words", "split_sum"
+
+INT4 = Ladder(
+    name="int4-linear",
+    title="A linear with INT4 weights",
+    workload=Int4Linear,
+    inputs=_inputs,
+    input_bytes=lambda w: 2 * _room(w),
+    cost=_cost,
+    reference=_reference,
+    rungs=(
+        Rung("linear", _dense, about="16-bit weights: four times the bytes", moved=_whole, memory=_room),
+        Rung(
+            "dequantise, then multiply",
+            _dequantized,
+            about="a quarter of the memory, and more traffic than before: W is written out and read again",
+            moved=_written_out,
+            memory=lambda w: 4 * _room(w),
+            own_reference=_stored,
+        ),
+        _triton(
+            "fused, plain",
+            int4.plain,
+            "W stays in four bits until it is in a register; each weight costs ten instructions",
+            "int4_plain",
+            prepare=_as_stored,
+            refuses=_sixteen_bits,
+            own_reference=_stored,
+        ),
+        _triton(
+            "gemv",
+            int4.gemv,
+            "bit tricks and the kernel's own order of nibbles, for one token on the CUDA cores",
+            "int4_gemv",
+            "int4_words",
+            prepare=_kernel,
+            refuses=_one_token,
+            own_reference=_stored,
+        ),
+        _triton(
+            "fused",
+            int4.fused,
+            "bit tricks, weights in tensor-core order, K shared out to fill the device",
+            *_FUSED,
+            prepare=_kernel,
+            refuses=_sixteen_bits,
+            own_reference=_stored,
+        ),
+        _triton(
+            "dequantise once",
+            int4.dequantize_then_multiply,
+            "many tokens share one dequantisation, and cuBLAS multiplies",
+            "int4_dequantize",
+            "int4_words",
+            prepare=_kernel,
+            moved=_written_out,
+            refuses=_sixteen_bits,
+            own_reference=_stored,
+        ),
+        _triton(
+            "chosen by batch",
+            int4.linear,
+            "fused or dequantised once, where each was measured to win",
+            *_FUSED,
+            "int4_dequantize",
+            prepare=_kernel,
+            refuses=_sixteen_bits,
+            own_reference=_stored,
+        ),
+        _triton(
+            "W8A8",
+            eight_bits.int8_linear,
+            "integer tensor cores: activations are rounded too, twice INT4's bytes, twice the rate of 16 bits",
+            "int8_linear",
+            "quantize_rows",
+            "split_sum",
+            prepare=_int8,
+            moved=_moves(1),
+            own_reference=_int8_own,
+        ),
+        Rung(
+            "FP8",
+            _run(eight_bits.float8_linear),
+            prepare=_float8,
+            about="both in E4M3 through torch._scaled_mm, activations rounded on the way",
+            needs=("triton", "fp8"),
+            refuses=_only_bfloat16,
+            moved=_moves(1),
+            memory=_room,
+            own_reference=_float8_own,
+            sources=(eight_bits.float8_linear, "labllm.kernels.quantize_rows"),
+        ),
+        Rung(
+            "torch int4[tinygemm]",
+            _run(torch_int4.torch_linear),
+            prepare=_torch_state,
+            refuses=_torch_refuses("cuda"),
+            memory=_room,
+            own_reference=_torch_own,
+            peer=True,
+            sources=(torch_int4.torch_linear, torch_int4.torch_weight),
+        ),
+        Rung(
+            "torch int4[cpu]",
+            _run(torch_int4.torch_linear),
+            prepare=_torch_state,
+            refuses=_torch_refuses("cpu"),
+            memory=_room,
+            own_reference=_torch_own,
+            peer=True,
+            sources=(torch_int4.torch_linear, torch_int4.torch_weight),
+        ),
+    ),
+    sizes={
+        "fast": (Int4Linear(1, 256, 256, 128, "float16"), Int4Linear(4, 256, 256, 128, "bfloat16")),
+        "small": tuple(Int4Linear(t, 2048, 2048, 128, "bfloat16") for t in (1, 4, 16, 64, 256)),
+        "full": (
+            *(Int4Linear(t, n, k, 128, "bfloat16") for n, k in ((14336, 4096), (4096, 14336)) for t in TOKENS),
+            *(Int4Linear(t, 4096, 4096, 128, "bfloat16") for t in TOKENS[:6]),
+            *(Int4Linear(t, 14336, 4096, g, "bfloat16") for g in (32, 64) for t in (1, 16)),
+            *(Int4Linear(t, 14336, 4096, 128, "float16") for t in (1, 16, 512)),
+        ),
+    },
+)
