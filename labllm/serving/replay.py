@@ -7,6 +7,7 @@ the same work, and their ids can be compared. Invariant: requests enter in the o
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -62,15 +63,16 @@ def replay(engine: Engine, requests: Sequence[Request]) -> None:
 
     Raises ValueError where a request can never be served.
     """
-    clock, coming = engine.clock, sorted(requests, key=lambda request: -request.arrival)
+    clock = engine.clock
     begin = clock.now()
     for request in requests:
         request.arrival += begin
+    coming = deque(sorted(requests, key=lambda request: request.arrival))
     while coming or engine.has_unfinished:
         now = clock.now()
-        while coming and coming[-1].arrival <= now:
-            engine.add(coming.pop())
+        while coming and coming[0].arrival <= now:
+            engine.add(coming.popleft())
         if engine.has_unfinished:
             engine.step()
         else:
-            clock.sleep(coming[-1].arrival - now)
+            clock.sleep(coming[0].arrival - now)
