@@ -1,0 +1,241 @@
+"""The ladder of quantisation: pico's linears in fewer bits, by better and better methods, on text that it never saw.
+
+A rung quantises the model (untimed, once) and then reads the evaluation text; its answer is the logits. What is timed
+is that pass with weights dequantised beforehand, so that quality is compared and not kernels. Metrics say what each
+method lost (perplexity, KL, agreement), what it saved (bits a weight, bytes of the whole model), how long it took, and
+the tokens a second, prefill and decode, by the fastest route of this machine.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from labllm.bench import Ladder, RunClock, Rung, axis, relative_error, torch_dtype
+from labllm.bench.clock import wall
+from labllm.bench.compare import Verdict
+from labllm.cache.step import Step
+from labllm.models import quantize as whole_model
+from labllm.models import scheme as schemes
+from labllm.models.calibration import calibration_windows
+from labllm.models.count import pass_cost
+from labllm.models.fidelity import fidelity
+from labllm.models.generate import generate_cached
+from labllm.models.heldout import held_out, token_documents
+from labllm.models.llama import Llama
+from labllm.models.pico import kept_pico, pico_tokenizer
+from labllm.models.pico.shape import PICO
+from labllm.models.quantize import quantize
+from labllm.models.quantized_checkpoint import with_route
+from labllm.models.scheme import Scheme
+from labllm.models.weight_bytes import weight_bytes
+from labllm.quantization import gptq, rtn
+from labllm.quantization.module import QuantizedLinear, dequantized, kept
+from labllm.quantization.routes import fastest, route_for
+
+WINDOW, ROWS, TOLERANCE = 256, 256, 2e-3
+PROMPT, NEW = 128, 16
+GRANULARITIES: dict[str, int | str] = {
+    "tensor": "tensor",
+    "channel": "channel",
+    "group 128": 128,
+    "group 64": 64,
+    "group 32": 32,
+}
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """pico in `bits` a weight with a scale a `granularity`, read on `tokens` of held-out text."""
+
+    bits: int = axis(4, 3, 4, 8, label="bits")
+    granularity: str = axis("group 64", *GRANULARITIES, label="scales")
+    tokens: int = axis(2048, 512, 1024, 2048, 4096, unit="tokens", label="evaluation text")
+    calibration: int = axis(4096, 1024, 2048, 4096, 8192, 16384, unit="tokens", label="calibration text")
+    dtype: str = axis("float32", "float32", "float16", "bfloat16")
+
+
+class Task(NamedTuple):
+    """A workload on a device: ids [T] of the text, what follows each [T], their step."""
+
+    workload: Rounded
+    ids: Tensor
+    targets: Tensor
+    step: Step
+
+
+class Made(NamedTuple):
+    """A quantised model and the seconds that this took."""
+
+    model: Llama
+    seconds: float
+
+
+class Reader(NamedTuple):
+    """What a rung reads the text with."""
+
+    task: Task
+    made: Made
+
+
+class Read(NamedTuple):
+    """The logits [T, V] of a text, and who read it."""
+
+    logits: Tensor
+    reader: Reader
+
+
+@dataclass(frozen=True)
+class SameLogits:
+    """Relative error of a few rows of logits. An activation near the middle of two codes may fall to either side."""
+
+    def __call__(self, out: Any, reference: Callable[[Any], Any], dtype: str, seed: int) -> Verdict:
+        rows = torch.randperm(len(out.logits), generator=torch.Generator().manual_seed(seed))[:ROWS].sort().values
+        rows = rows.to(out.logits.device)
+        error = relative_error(out.logits[rows], reference(rows))
+        allowed = TOLERANCE if dtype == "float32" else 10 * TOLERANCE
+        return Verdict(error, allowed, "" if error <= allowed else f"logits differ by {error:.1e} from float64's")
+
+
+def _task(w: Rounded, device: str, seed: int) -> Task:
+    texts = [ids[: WINDOW + 1] for ids in _texts() if len(ids) > WINDOW][: w.tokens // WINDOW]
+    ids, targets = (torch.tensor([text[i : i + WINDOW] for text in texts], device=device).flatten() for i in (0, 1))
+    return Task(w, ids, targets, Step.uncached([WINDOW] * len(texts), device))
+
+
+@lru_cache(maxsize=1)
+def _texts() -> list[list[int]]:
+    return token_documents(held_out(), pico_tokenizer(), 0)
+
+
+@lru_cache(maxsize=32)
+def quantized_pico(scheme: Scheme, calibration: int, device: str, dtype: torch.dtype) -> Made:
+    """pico by `scheme`, made once a process, and the seconds of the first time."""
+    windows = calibration_windows(pico_tokenizer(), calibration)
+    found: list[Llama] = []
+    took = wall(lambda: found.append(quantize(kept_pico(device, dtype), scheme, windows, progress=False).model), device)
+    return Made(with_route(found[0], kept), took)
+
+
+def _read(reader: Reader) -> Read:
+    task, model = reader.task, reader.made.model
+    return Read(model.hidden_logits(task.ids, task.step), reader)
+
+
+def _exact_rows(model: Llama, task: Task, rows: Tensor | None) -> Tensor:
+    h = model.hidden(task.ids, task.step)
+    return model.logits(h if rows is None else h[rows])
+
+
+def _reference(task: Task, rows: Tensor | None) -> Tensor:
+    return _exact_rows(kept_pico(str(task.ids.device), torch.float64), task, rows)
+
+
+def _own_reference(reader: Reader, rows: Tensor | None) -> Tensor:
+    return _exact_rows(_in_float64(reader.made.model), reader.task, rows)
+
+
+def _in_float64(model: Llama) -> Llama:
+    """The same stored weights, everything else and all arithmetic in float64."""
+    twin = copy.deepcopy(model)
+    for module in twin.modules():
+        if not isinstance(module, QuantizedLinear) and not list(module.children()):
+            module.double()
+    return twin
+
+
+def _metrics(w: Rounded, out: Read, seconds: float | None) -> dict[str, tuple[float, str]]:
+    task, made = out.reader
+    exact = kept_pico(str(task.ids.device), torch_dtype(w)).hidden_logits(task.ids, task.step)
+    quality, size = fidelity(out.logits, exact, task.targets), weight_bytes(made.model)
+    return {
+        "perplexity": (quality.perplexity, ""),
+        "KL": (quality.kl, "nats"),
+        "agreement": (quality.agreement, "%"),
+        "bits a weight": (size.bits_per_weight, "bits"),
+        "model": (float(size.total), "B"),
+        "quantising": (made.seconds, "s"),
+        **_speeds(made.model, task),
+    }
+
+
+def _speeds(model: Llama, task: Task) -> dict[str, tuple[float, str]]:
+    """Tokens a second, one prompt and single tokens behind it, where this machine has a kernel for the weights."""
+    device, prompt = str(task.ids.device), task.ids[:PROMPT].tolist()
+    stored = [module.weight for module in model.modules() if isinstance(module, QuantizedLinear)]
+    if stored and route_for(stored[0], model.dtype) is dequantized:
+        return {}
+    routed = with_route(copy.deepcopy(model), fastest) if stored else model
+    first, both = (
+        min(wall(lambda n=n: generate_cached(routed, [prompt], n), device) for _ in range(3)) for n in (1, 1 + NEW)
+    )
+    return {"prefill": (PROMPT / first, "tokens/s"), "decode": (NEW / max(both - first, 1e-9), "tokens/s")}
+
+
+def _rung(name: str, about: str, scheme: Callable[[Rounded], Scheme], only: int | None = None) -> Rung:
+    def prepare(task: Task) -> Reader:
+        w = task.workload
+        return Reader(task, quantized_pico(scheme(w), w.calibration, str(task.ids.device), torch_dtype(w)))
+
+    def refuses(w: Rounded) -> str | None:
+        return f"it has {only}-bit weights; choose {only} bits" if only not in (None, w.bits) else None
+
+    sources = (schemes, whole_model, rtn, gptq, scheme)
+    return Rung(name, _read, prepare, about, refuses=refuses, own_reference=_own_reference, sources=sources)
+
+
+def _weights(method: str, inputs: str = "none", symmetric: bool = False) -> Callable[[Rounded], Scheme]:
+    return lambda w: Scheme(method, w.bits, GRANULARITIES[w.granularity], symmetric, inputs)
+
+
+def _eight(method: str, inputs: str) -> Callable[[Rounded], Scheme]:
+    """Eight-bit kernels take one scale a channel or one a tensor; groups are read as channels."""
+    return lambda w: Scheme(method, 8, "tensor" if w.granularity == "tensor" else "channel", method != "fp8", inputs)
+
+
+QUANTIZATION = Ladder(
+    name="quantization",
+    title="pico in fewer bits",
+    workload=Rounded,
+    inputs=_task,
+    cost=lambda w: pass_cost(PICO, 0, WINDOW, w.tokens // WINDOW, torch_dtype(w)),
+    reference=_reference,
+    rungs=(
+        Rung(
+            "16 bits",
+            _read,
+            lambda task: Reader(task, Made(kept_pico(str(task.ids.device), torch_dtype(task.workload)), 0.0)),
+            about="the weights as they were trained",
+        ),
+        _rung("rounding", "each weight to the nearest of its grid", _weights("rtn")),
+        _rung("AWQ", "inputs that matter scaled up before, ranges clipped", _weights("awq")),
+        _rung("GPTQ", "the error of each column put right in the next ones", _weights("gptq")),
+        _rung("GPTQ W4A8", "inputs in INT8 as well, a scale a token", _weights("gptq", "int8"), only=4),
+        _rung("rounding W8A8", "weights and inputs in INT8", _eight("rtn", "int8"), only=8),
+        _rung(
+            "SmoothQuant W8A8",
+            "outliers of inputs moved into the weights before",
+            _eight("smoothquant", "int8"),
+            only=8,
+        ),
+        _rung("FP8", "weights and inputs in E4M3", _eight("fp8", "float8"), only=8),
+    ),
+    sizes={
+        "fast": (Rounded(4, "group 64", 512, 1024),),
+        "small": (Rounded(4, "tensor"), Rounded(4, "channel"), Rounded(4, "group 64"), Rounded(3, "group 64")),
+        "full": (
+            *(Rounded(bits, g, 4096, 8192) for bits in (4, 3) for g in GRANULARITIES),
+            *(Rounded(8, g, 4096, 8192) for g in ("tensor", "channel", "group 64")),
+            *(Rounded(4, "group 64", 4096, n) for n in (1024, 2048, 16384)),
+        ),
+    },
+    metrics=_metrics,
+    compare=SameLogits(),
+    clock=RunClock(budget=0.5, most=3),
+)
