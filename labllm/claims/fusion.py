@@ -43,7 +43,7 @@ def fused_attention(records: Sequence[Record]) -> Verdict:
         return Verdict("holds", sentence, **origin)
     if reached:
         where = "" if own else f", as measured on {short_name(host)}"
-        condition = f"scores are not written to memory and prompts have {count(reached[0])} tokens or more{where}"
+        condition = f"scores are not written to memory and prompts have {_tokens(reached[0])} or more{where}"
         return Verdict("holds when", sentence, condition, **origin)
     return Verdict("does not hold" if own else "no record yet", sentence, **origin)
 
