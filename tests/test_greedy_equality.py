@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import zip_longest
 
 import pytest
 import torch
@@ -23,6 +24,12 @@ from labllm.models.llama import Llama
 from labllm.models.operations import FUSED
 from labllm.models.paged import PagedModel, generate_forked, generate_graphed, generate_paged
 from labllm.models.pico import pico, pico_tokenizer
+from labllm.serving.config import CHUNKED, CONTINUOUS, PREFIX, RUNGS, STATIC, EngineConfig
+from labllm.serving.engine import Engine
+from labllm.serving.intake import Intake
+from labllm.serving.llm import real_engine
+from labllm.serving.params import SamplingParams
+from labllm.serving.request import Request
 
 Ids = list[list[int]]
 TIE = 1e-4
@@ -73,6 +80,64 @@ def forked(model: Llama, prompts: Ids, max_new_tokens: int, block_size: int) -> 
     return made
 
 
+def served(model: Llama, prompts: Ids, max_new_tokens: int, config: EngineConfig, **trouble: bool) -> Ids:
+    """By an engine: `late` ids come one step late, `twice` the prompts come again, `abort` beside others that go away,
+    `preempt` somebody loses its seat every third step."""
+    engine = real_engine(model, config.but(max_model_len=128).for_model(model.config))
+    intake = Intake(engine, model.config)
+    params = SamplingParams(max_tokens=max_new_tokens, temperature=0.0, ignore_eos=True)
+    if trouble.get("late"):
+        engine.executor.lookahead = 1
+    if trouble.get("twice"):
+        served_from(engine, [intake.requests(prompt, params)[0] for prompt in prompts])
+    neighbours = [intake.requests(prompt[::-1], params)[0] for prompt in prompts] if trouble.get("abort") else []
+    requests = [intake.requests(prompt, params)[0] for prompt in prompts]
+    made = served_from(engine, requests, neighbours, 3 if trouble.get("preempt") else 0)
+    if trouble.get("twice"):
+        assert all(request.num_cached == (request.num_prompt - 1) // 16 * 16 for request in requests)
+    if trouble.get("preempt"):
+        assert sum(request.preemptions for request in requests) > 2
+    return made
+
+
+def served_from(engine: Engine, requests: Sequence[Request], neighbours: Sequence[Request] = (), every: int = 0) -> Ids:
+    """Serve the requests; neighbours come between them and are aborted one by one."""
+    for pair in zip_longest(requests, neighbours):
+        for request in filter(None, pair):
+            engine.add(request)
+    leaving, steps = list(neighbours), 0
+    while engine.has_unfinished:
+        engine.step()
+        steps += 1
+        if leaving and steps % 2:
+            engine.abort(leaving.pop().id)
+        if every and steps % every == 0 and engine.scheduler.running:
+            engine.scheduler.preempt(engine.scheduler.running[steps % len(engine.scheduler.running)])
+    return [request.output.token_ids for request in requests]
+
+
+SERVED: dict[str, Callable[[Llama, Ids, int], Ids]] = {
+    **{name: partial(served, config=config.but(max_num_seqs=8)) for name, config in RUNGS.items()},
+    **{f"{name}, two seats": partial(served, config=config.but(max_num_seqs=2)) for name, config in RUNGS.items()},
+    **{
+        f"chunked, {tokens} tokens a step": partial(
+            served, config=CHUNKED.but(max_num_seqs=6, max_num_batched_tokens=tokens, block_size=size)
+        )
+        for tokens, size in ((6, 16), (17, 1), (64, 64))
+    },
+    **{
+        f"{policy} first": partial(served, config=CHUNKED.but(max_num_seqs=3, scheduling_policy=policy))
+        for policy in ("shortest", "priority")
+    },
+    "out of blocks": partial(served, config=PREFIX.but(max_num_seqs=6, kv_blocks=9)),
+    "prefix hit": partial(served, config=PREFIX.but(max_num_seqs=6), twice=True),
+    "preempted": partial(served, config=CONTINUOUS.but(max_num_seqs=4), preempt=True),
+    "preempted, prefix, late": partial(served, config=PREFIX.but(max_num_seqs=4), preempt=True, late=True),
+    "beside aborted neighbours": partial(served, config=PREFIX.but(max_num_seqs=4), abort=True),
+    "ids one step late": partial(served, config=CHUNKED.but(max_num_seqs=6, max_num_batched_tokens=33), late=True),
+    "gangs, ids one step late": partial(served, config=STATIC.but(max_num_seqs=4), late=True, abort=True),
+}
+
 PATHS: dict[str, Callable[[Llama, Ids, int], Ids]] = {
     "cached": generate_cached,
     "paged by the kernels, block size 16": partial(generate_paged, attend=PagedAttention),
@@ -98,6 +163,8 @@ PATHS: dict[str, Callable[[Llama, Ids, int], Ids]] = {
             "decode in graphs": generate_graphed,
         }.items()
     },
+    **{f"served, {name}": path for name, path in SERVED.items()},
+    "fused, served": partial(fused, path=SERVED["prefix"]),
 }
 
 

@@ -30,7 +30,7 @@ def order(engine: Engine) -> list[str]:
 @pytest.mark.parametrize("config", [STATIC, CONTINUOUS, CHUNKED])
 @pytest.mark.parametrize(("policy", "expected"), [("fcfs", "abcd"), ("shortest", "dbca"), ("priority", "cbda")])
 def test_the_line_is_served_in_the_order_of_the_policy(config, policy: str, expected: str) -> None:
-    options = {"max_num_batched_tokens": 64} | dict(scheduling_policy=policy, priority_ageing=AGEING)
+    options = {"max_num_batched_tokens": 64, "scheduling_policy": policy, "priority_ageing": AGEING}
     engine = engine_of(config, max_num_seqs=1, **options)
     engine.add(request("a", [1] * 9, 9, arrival=0.0, priority=5))
     engine.add(request("b", [1] * 3, 3, arrival=1.0, priority=0))
