@@ -1,0 +1,54 @@
+"""What continuous batching gained over static batching, from records, beside what the lengths allow.
+
+Records of one ladder, machine and setting, over the ratio of the longest to the shortest answer. Invariant: a gain is
+of two rungs on one trace, and its bound is of that trace's own lengths.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from labllm.bench import Record
+from labllm.serving.gangs import gain_bound
+from labllm.serving.ladder import BATCHING, Traffic, traffic
+from labllm.serving.simulated_ladder import SIMULATED, Fleet, fleet_trace
+from labllm.serving.traces import Trace
+
+TRACES: Mapping[str, Callable[[Mapping[str, Any]], Trace]] = {
+    BATCHING.name: lambda workload: traffic(Traffic(**workload)),
+    SIMULATED.name: lambda workload: fleet_trace(Fleet(**workload)),
+}
+
+
+class Gain(NamedTuple):
+    """Continuous over static at one ratio of lengths, and the most that the lengths allow."""
+
+    ratio: int
+    gain: float
+    bound: float
+
+    @property
+    def row(self) -> dict[str, object]:
+        """As a row of a table."""
+        return {"longest / shortest": self.ratio, "gain (x)": self.gain, "bound E[max]/E[len] (x)": self.bound}
+
+
+def gains(records: Sequence[Record], ladder: str = BATCHING.name) -> list[Gain]:
+    """Gains over the ratio, all requests there at the beginning: of the machine and setting with the most ratios."""
+    settings: dict[tuple[Any, ...], dict[int, dict[str, Record]]] = defaultdict(lambda: defaultdict(dict))
+    for r in records:
+        if r.ladder == ladder and r.seconds and not r.workload["rate"] and r.rung in ("static", "continuous"):
+            others = tuple(sorted((name, value) for name, value in r.workload.items() if name != "ratio"))
+            settings[r.host.name, others][r.workload["ratio"]][r.rung] = r
+    whole = [{ratio: pair for ratio, pair in by_ratio.items() if len(pair) == 2} for by_ratio in settings.values()]
+    best = max(whole, key=len, default={})
+    return [_gain(ratio, pair) for ratio, pair in sorted(best.items())]
+
+
+def _gain(ratio: int, pair: Mapping[str, Record]) -> Gain:
+    static, continuous = pair["static"], pair["continuous"]
+    lengths = [r.max_tokens for r in TRACES[static.ladder](static.workload)]
+    ratio_of_times = (static.seconds or 0.0) / (continuous.seconds or 1.0)
+    return Gain(ratio, ratio_of_times, gain_bound(lengths, static.workload["max_num_seqs"]))
