@@ -40,9 +40,10 @@ class Numbers(NamedTuple):
 
 
 class Captured(NamedTuple):
-    """A graph and the tensor in which its replay leaves the answer."""
+    """A graph, the tensor that it reads (a graph keeps addresses, not tensors) and the one that it writes."""
 
     graph: torch.cuda.CUDAGraph
+    x: Tensor
     out: Tensor
 
 
@@ -69,7 +70,7 @@ def captured(numbers: Numbers) -> Captured:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out = one_by_one(numbers)
-    return Captured(graph, out)
+    return Captured(graph, numbers.x, out)
 
 
 def replayed(state: Captured) -> Tensor:
