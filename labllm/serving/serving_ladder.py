@@ -135,6 +135,6 @@ SERVING = Ladder(
         "full": (Load(1), Load(32), Load(128, 64, 1024, 128)),
     },
     compare=Served(lambda dtype: 0.0),
-    clock=RunClock(budget=4.0, most=3),
+    clock=RunClock(budget=0.25, most=3),
     metrics=lambda w, out, seconds: named(out, seconds),
 )

@@ -9,6 +9,7 @@ from labllm.serving import timeline
 from labllm.serving.arrivals import bimodal, fixed, poisson
 from labllm.serving.config import CHUNKED, CONTINUOUS, RUNGS, STATIC
 from labllm.serving.gangs import expected_bound, gain_bound, gang_steps
+from labllm.serving.live_view import EMPTY, live
 from labllm.serving.simulated_ladder import Fleet
 from labllm.serving.simulation import simulate
 from labllm.serving.step_time import StepTime
@@ -92,3 +93,13 @@ def test_the_panel_redraws_for_every_machine_and_says_the_bound() -> None:
     runs = {name: simulated(Fleet(ratio=8, max_num_seqs=4, requests=8), name) for name in ("static", "continuous")}
     frame = compared(runs)
     assert list(frame["scheduler"]) == ["static", "continuous"] and (frame["tokens/s"] > 0).all()
+
+
+def test_the_live_panel_serves_and_draws_what_it_served() -> None:
+    panel = live("cpu", requests=8, answer=4)
+    assert panel.picture.sentence == EMPTY
+    panel.run(smallest=True)
+    assert panel.wait(60) and not panel.errors and panel.job.done == 2
+    assert "as fast as static" in panel.picture.sentence
+    panel.controls["ratio"].value = 2
+    assert panel.picture.sentence == EMPTY
