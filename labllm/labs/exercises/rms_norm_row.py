@@ -4,6 +4,7 @@ Teaches the four things of every row kernel: which row is mine, which elements e
 and what is written where.
 """
 
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 import torch
@@ -17,7 +18,7 @@ from labllm.labs.language import tl
 from labllm.labs.launch import fenced, launch
 
 
-def reference(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def reference(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):
     """The kernel, as the exercise asks for it."""
     row = tl.program_id(0)
     column = tl.arange(0, BLOCK)
@@ -28,7 +29,7 @@ def reference(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  # typ
     tl.store(out + row * columns + column, values * scale * w, mask=inside)
 
 
-def _unmasked_load(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _unmasked_load(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
     values = tl.load(x + tl.program_id(0) * stride + column).to(tl.float32)
     scale = tl.rsqrt(tl.sum(values * values) / columns + eps)
@@ -36,7 +37,7 @@ def _unmasked_load(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  
     tl.store(out + tl.program_id(0) * columns + column, values * scale * w, mask=column < columns)
 
 
-def _unmasked_store(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _unmasked_store(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
     values = tl.load(x + tl.program_id(0) * stride + column, mask=column < columns, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(values * values) / columns + eps)
@@ -44,7 +45,7 @@ def _unmasked_store(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr): 
     tl.store(out + tl.program_id(0) * columns + column, values * scale * w)
 
 
-def _padding_counted(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _padding_counted(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
     values = tl.load(x + tl.program_id(0) * stride + column, mask=column < columns, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(values * values) / BLOCK + eps)
@@ -52,7 +53,7 @@ def _padding_counted(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):
     tl.store(out + tl.program_id(0) * columns + column, values * scale * w, mask=column < columns)
 
 
-def _stride_ignored(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _stride_ignored(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
     values = tl.load(x + tl.program_id(0) * columns + column, mask=column < columns, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(values * values) / columns + eps)
@@ -60,7 +61,7 @@ def _stride_ignored(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr): 
     tl.store(out + tl.program_id(0) * columns + column, values * scale * w, mask=column < columns)
 
 
-def _first_row_only(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _first_row_only(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
     values = tl.load(x + column, mask=column < columns, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(values * values) / columns + eps)
@@ -68,7 +69,7 @@ def _first_row_only(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr): 
     tl.store(out + column, values * scale * w, mask=column < columns)
 
 
-def _sixteen_bits(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _sixteen_bits(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
     values = tl.load(x + tl.program_id(0) * stride + column, mask=column < columns, other=0.0)
     scale = tl.rsqrt(tl.sum(values * values).to(tl.float32) / columns + eps)
@@ -76,7 +77,7 @@ def _sixteen_bits(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  #
     tl.store(out + tl.program_id(0) * columns + column, values * scale * w, mask=column < columns)
 
 
-def _sum_not_mean(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _sum_not_mean(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
     values = tl.load(x + tl.program_id(0) * stride + column, mask=column < columns, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(values * values) + eps)
@@ -84,7 +85,7 @@ def _sum_not_mean(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  #
     tl.store(out + tl.program_id(0) * columns + column, values * scale * w, mask=column < columns)
 
 
-def _no_root(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _no_root(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
     values = tl.load(x + tl.program_id(0) * stride + column, mask=column < columns, other=0.0).to(tl.float32)
     scale = 1 / (tl.sum(values * values) / columns + eps)
@@ -92,7 +93,7 @@ def _no_root(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  # type
     tl.store(out + tl.program_id(0) * columns + column, values * scale * w, mask=column < columns)
 
 
-def _no_eps(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _no_eps(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
     values = tl.load(x + tl.program_id(0) * stride + column, mask=column < columns, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(values * values) / columns)
@@ -100,14 +101,14 @@ def _no_eps(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  # type:
     tl.store(out + tl.program_id(0) * columns + column, values * scale * w, mask=column < columns)
 
 
-def _no_weight(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _no_weight(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
     values = tl.load(x + tl.program_id(0) * stride + column, mask=column < columns, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(values * values) / columns + eps)
     tl.store(out + tl.program_id(0) * columns + column, values * scale, mask=column < columns)
 
 
-def _stride_of_x(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _stride_of_x(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):
     column = tl.arange(0, BLOCK)
     values = tl.load(x + tl.program_id(0) * stride + column, mask=column < columns, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(values * values) / columns + eps)
@@ -115,7 +116,7 @@ def _stride_of_x(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  # 
     tl.store(out + tl.program_id(0) * stride + column, values * scale * w, mask=column < columns)
 
 
-def _nothing_stored(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _nothing_stored(x, weight, out, stride, columns, eps, BLOCK: tl.constexpr):
     tl.arange(0, BLOCK)
 
 

@@ -4,6 +4,7 @@ Teaches two loads that belong together, an address that is itself loaded (the po
 that both halves of a pair are needed before either is written.
 """
 
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 from typing import Any
@@ -19,7 +20,7 @@ from labllm.labs.launch import fenced, launch
 THETA = 100.0
 
 
-def reference(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def reference(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):
     """The kernel, as the exercise asks for it."""
     token, head = tl.program_id(0), tl.program_id(1)
     pair = tl.arange(0, BLOCK)
@@ -34,7 +35,7 @@ def reference(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):  #
     tl.store(out + at + pairs, b * cos + a * sin, mask=inside)
 
 
-def _neighbours(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _neighbours(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):
     pair = tl.arange(0, BLOCK)
     inside = pair < pairs
     at = (tl.program_id(0) * heads + tl.program_id(1)) * 2 * pairs + 2 * pair
@@ -46,7 +47,7 @@ def _neighbours(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr): 
     tl.store(out + at + 1, b * cos + a * sin, mask=inside)
 
 
-def _backwards(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _backwards(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):
     pair = tl.arange(0, BLOCK)
     inside = pair < pairs
     at = (tl.program_id(0) * heads + tl.program_id(1)) * 2 * pairs + pair
@@ -58,7 +59,7 @@ def _backwards(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):  
     tl.store(out + at + pairs, b * cos - a * sin, mask=inside)
 
 
-def _one_sign_for_both(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _one_sign_for_both(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):
     pair = tl.arange(0, BLOCK)
     inside = pair < pairs
     at = (tl.program_id(0) * heads + tl.program_id(1)) * 2 * pairs + pair
@@ -70,7 +71,7 @@ def _one_sign_for_both(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.const
     tl.store(out + at + pairs, b * cos - a * sin, mask=inside)
 
 
-def _turned_twice(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _turned_twice(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):
     pair = tl.arange(0, BLOCK)
     inside = pair < pairs
     at = (tl.program_id(0) * heads + tl.program_id(1)) * 2 * pairs + pair
@@ -84,7 +85,7 @@ def _turned_twice(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr)
     tl.store(out + at + pairs, b, mask=inside)
 
 
-def _token_as_position(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _token_as_position(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):
     pair = tl.arange(0, BLOCK)
     inside = pair < pairs
     at = (tl.program_id(0) * heads + tl.program_id(1)) * 2 * pairs + pair
@@ -96,7 +97,7 @@ def _token_as_position(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.const
     tl.store(out + at + pairs, b * cos + a * sin, mask=inside)
 
 
-def _rows_of_pairs(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _rows_of_pairs(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):
     pair = tl.arange(0, BLOCK)
     inside = pair < pairs
     at = (tl.program_id(0) * heads + tl.program_id(1)) * 2 * pairs + pair
@@ -108,7 +109,7 @@ def _rows_of_pairs(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr
     tl.store(out + at + pairs, b * cos + a * sin, mask=inside)
 
 
-def _exchanged(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _exchanged(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):
     pair = tl.arange(0, BLOCK)
     inside = pair < pairs
     at = (tl.program_id(0) * heads + tl.program_id(1)) * 2 * pairs + pair
@@ -120,7 +121,7 @@ def _exchanged(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):  
     tl.store(out + at + pairs, b * cos + a * sin, mask=inside)
 
 
-def _first_head_only(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _first_head_only(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):
     pair = tl.arange(0, BLOCK)
     inside = pair < pairs
     at = tl.program_id(0) * heads * 2 * pairs + pair
@@ -132,7 +133,7 @@ def _first_head_only(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constex
     tl.store(out + at + pairs, b * cos + a * sin, mask=inside)
 
 
-def _unmasked_stores(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _unmasked_stores(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):
     pair = tl.arange(0, BLOCK)
     inside = pair < pairs
     at = (tl.program_id(0) * heads + tl.program_id(1)) * 2 * pairs + pair
@@ -144,7 +145,7 @@ def _unmasked_stores(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constex
     tl.store(out + at + pairs, b * cos + a * sin)
 
 
-def _nothing_stored(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _nothing_stored(x, positions, cos_sin, out, heads, pairs, BLOCK: tl.constexpr):
     tl.arange(0, BLOCK)
 
 
