@@ -43,7 +43,11 @@ def _walk(
     return acc, l, m
 
 
-@triton.jit(do_not_specialize=["window", "tiles", "heads", "section"])
+# What differs from step to step, the places where a batch's lengths and tables begin among it, compiles nothing anew.
+VARYING = ["q_starts", "seq_lens", "table", "table_row", "window", "tiles", "heads", "section"]
+
+
+@triton.jit(do_not_specialize=VARYING)
 def _flash_paged(
     q, k, v, out, lse, q_starts, seq_lens, table, window, scale, tiles, heads, section, q_head, q_row, kv_block,
     kv_slot, kv_head, out_head, out_row, lse_head, table_row,

@@ -26,6 +26,8 @@ import torch
 import triton
 import triton.language as tl
 
+VARYING = ["block_table", "seq_lens", "table_row"]  # from step to step: they compile nothing anew
+
 
 @triton.jit
 def load_group(q, q_head, GROUP: tl.constexpr, ROWS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
@@ -92,7 +94,7 @@ def attend_keys(
     return acc, m, tl.sum(l, 1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def _paged_decode(
     out, q, k_cache, v_cache, block_table, seq_lens, scale, window,
     out_seq, out_head, q_seq, q_head, table_row, kv_block, kv_slot, kv_head,

@@ -36,7 +36,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .paged_decode import attend_keys, load_group, pages_of, store_group, visible
+from .paged_decode import VARYING, attend_keys, load_group, pages_of, store_group, visible
 
 GRAIN = tl.constexpr(16)  # ranges are multiples of this, so that programs seldom share a page
 SLICE = 32  # elements of head_dim that a merging program takes
@@ -75,7 +75,7 @@ def store_partial(partial, lse, acc, m, l, GROUP: tl.constexpr, HEAD_DIM: tl.con
     tl.store(lse + g, tl.where(some, m + tl.log2(l), float("-inf")), mask=g < GROUP)
 
 
-@triton.jit(do_not_specialize=["room"])
+@triton.jit(do_not_specialize=[*VARYING, "room"])
 def _partial(
     partial, lse, q, k_cache, v_cache, block_table, seq_lens, scale, window, room,
     q_seq, q_head, table_row, kv_block, kv_slot, kv_head,

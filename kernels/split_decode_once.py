@@ -20,7 +20,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .paged_decode import attend_keys, load_group, pages_of, store_group, visible
+from .paged_decode import VARYING, attend_keys, load_group, pages_of, store_group, visible
 from .split_decode import share, store_partial
 
 MERGE_ELEMENTS = 8192  # of partial answers that a program holds at a time
@@ -55,7 +55,7 @@ def merge(
     return acc / tl.where(l > 0, l, 1.0)[:, None]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def _split_decode_once(
     out, partial, lse, arrivals, q, k_cache, v_cache, block_table, seq_lens, scale, window,
     out_seq, out_head, q_seq, q_head, table_row, kv_block, kv_slot, kv_head,
