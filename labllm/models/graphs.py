@@ -13,7 +13,7 @@ does on a CPU. NVIDIA, CUDA C++ Programming Guide, 'CUDA Graphs'.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from torch import Tensor
 from labllm.attention.attend import CacheAttend
 from labllm.cache.step import Step
 from labllm.models.llama import Llama
-from labllm.models.replay import captured
+from labllm.models.replay import Replay, captured
 
 COARSE = 64  # from here on a bucket has this many rows more than the last one
 
@@ -96,7 +96,7 @@ class DecodeGraphs:
             raise ValueError(f"Buckets must be positive and end at {max_num_seqs}; got {list(self.buckets)}.")
         self.model, self.max_num_seqs, self.max_seq_len = model, max_num_seqs, max_seq_len
         self._inputs = StaticStep(max_num_seqs, max_seq_len, model.attend.cache.block_size, model.device)
-        self._graphs: dict[int, Callable[[], Tensor]] = {}
+        self._graphs: dict[int, Replay[Tensor]] = {}
         self._pool: tuple[int, int] | None = None
 
     def takes(self, step: Step) -> bool:
@@ -135,7 +135,7 @@ class DecodeGraphs:
         self._graphs.clear()
         self._pool = None
 
-    def _graph(self, rows: int) -> Callable[[], Tensor]:
+    def _graph(self, rows: int) -> Replay[Tensor]:
         """Replays a bucket and returns its logits [rows, V].
 
         Warm-up and capture may meet real rows in the buffers: what they store is what the replay stores.

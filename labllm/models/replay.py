@@ -7,7 +7,7 @@ over it. Raises what the call raises; work that waits for the device or asks it 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import torch
 
@@ -15,9 +15,21 @@ Result = TypeVar("Result")
 WARM_UP = 2  # kernels compile and workspaces are made before a capture, which must do neither
 
 
-def captured(
-    call: Callable[[], Result], pool: tuple[int, int] | None = None, warm_up: int = WARM_UP
-) -> Callable[[], Result]:
+class Replay(Generic[Result]):
+    """Calling it replays the graph of `call` and returns what the capture returned.
+
+    It keeps `call`, and so whatever that reads, alive: a graph itself holds addresses only.
+    """
+
+    def __init__(self, call: Callable[[], Result], graph: torch.cuda.CUDAGraph, result: Result) -> None:
+        self.call, self.graph, self.result = call, graph, result
+
+    def __call__(self) -> Result:
+        self.graph.replay()
+        return self.result
+
+
+def captured(call: Callable[[], Result], pool: tuple[int, int] | None = None, warm_up: int = WARM_UP) -> Replay[Result]:
     """A function that replays `call` and returns what its capture returned; graphs of one `pool` share memory."""
     side, main = torch.cuda.Stream(), torch.cuda.current_stream()
     side.wait_stream(main)
@@ -28,9 +40,4 @@ def captured(
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=pool):
         result = call()
-
-    def replay() -> Result:
-        graph.replay()
-        return result
-
-    return replay
+    return Replay(call, graph, result)
