@@ -31,10 +31,15 @@ LADDERS = {
     "decode-step": "labllm.models.decode_ladder:DECODE_STEP",
     "generation": "labllm.models.ladder:GENERATION",
     "quantization": "labllm.models.quantization_ladder:QUANTIZATION",
+    "salient-inputs": "labllm.models.salient_ladder:SALIENT",
     "conversation-turn": "labllm.models.turns:TURNS",
     "batching": "labllm.serving.ladder:BATCHING",
     "serving": "labllm.serving.serving_ladder:SERVING",
     "simulated-batching": "labllm.serving.simulated_ladder:SIMULATED",
+    "chunked-prefill": "labllm.serving.scheduling.chunks:CHUNKS",
+    "prefix-caching": "labllm.serving.scheduling.chats:CHATS",
+    "preemption": "labllm.serving.scheduling.pools:POOLS",
+    "policies": "labllm.serving.scheduling.lines:LINES",
 }
 
 

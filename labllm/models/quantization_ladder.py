@@ -1,5 +1,7 @@
 """The ladder of quantisation: pico's linears in fewer bits, by better and better methods, on text that it never saw.
 
+With outliers planted, pico computes the same from inputs of which 1 % are 30 times as large as the others.
+
 A rung quantises the model (untimed, once) and then reads the evaluation text; its answer is the logits. What is timed
 is that pass with weights dequantised beforehand, so that quality is compared and not kernels. Metrics say what each
 method lost (perplexity, KL, agreement), what it saved (bits a weight, bytes of the whole model), how long it took, and
@@ -33,6 +35,7 @@ from labllm.models.pico import kept_pico, pico_tokenizer
 from labllm.models.pico.shape import PICO
 from labllm.models.quantize import quantize
 from labllm.models.quantized_checkpoint import with_route
+from labllm.models.salient import with_outliers
 from labllm.models.scheme import Scheme
 from labllm.models.weight_bytes import weight_bytes
 from labllm.quantization import gptq, rtn
@@ -57,6 +60,7 @@ class Rounded:
     bits: int = axis(4, 3, 4, 8, label="bits")
     granularity: str = axis("group 64", *GRANULARITIES, label="scales")
     tokens: int = axis(2048, 512, 1024, 2048, 4096, unit="tokens", label="evaluation text")
+    outliers: str = axis("none", "none", "planted", label="outliers")
     calibration: int = axis(4096, 1024, 2048, 4096, 8192, 16384, unit="tokens", label="calibration text")
     dtype: str = axis("float32", "float32", "float16", "bfloat16")
 
@@ -103,7 +107,7 @@ class SameLogits:
         return Verdict(error, allowed, "" if error <= allowed else f"logits differ by {error:.1e} from float64's")
 
 
-def _task(w: Rounded, device: str, seed: int) -> Task:
+def text_task(w: Rounded, device: str, seed: int) -> Task:
     texts = [ids[: WINDOW + 1] for ids in _texts() if len(ids) > WINDOW][: w.tokens // WINDOW]
     ids, targets = (torch.tensor([text[i : i + WINDOW] for text in texts], device=device).flatten() for i in (0, 1))
     return Task(w, ids, targets, Step.uncached([WINDOW] * len(texts), device))
@@ -114,34 +118,46 @@ def _texts() -> list[list[int]]:
     return token_documents(held_out(), pico_tokenizer(), 0)
 
 
+@lru_cache(maxsize=8)
+def source(outliers: str, device: str, dtype: torch.dtype) -> Llama:
+    """pico as it is, or with outliers planted; the same function."""
+    model = kept_pico(device, dtype)
+    return model if outliers == "none" else with_outliers(model)
+
+
 @lru_cache(maxsize=32)
-def quantized_pico(scheme: Scheme, calibration: int, device: str, dtype: torch.dtype) -> Made:
+def quantized_pico(scheme: Scheme, outliers: str, calibration: int, device: str, dtype: torch.dtype) -> Made:
     """pico by `scheme`, made once a process, and the seconds of the first time."""
-    windows = calibration_windows(pico_tokenizer(), calibration)
+    model, windows = source(outliers, device, dtype), calibration_windows(pico_tokenizer(), calibration)
     found: list[Llama] = []
-    took = wall(lambda: found.append(quantize(kept_pico(device, dtype), scheme, windows, progress=False).model), device)
+    took = wall(lambda: found.append(quantize(model, scheme, windows, progress=False).model), device)
     return Made(with_route(found[0], kept), took)
 
 
-def _read(reader: Reader) -> Read:
+def where(task: Task) -> tuple[str, torch.dtype]:
+    """Device and dtype of a task's models."""
+    return str(task.ids.device), torch_dtype(task.workload)
+
+
+def read(reader: Reader) -> Read:
     task, model = reader.task, reader.made.model
     return Read(model.hidden_logits(task.ids, task.step), reader)
 
 
-def _exact_rows(model: Llama, task: Task, rows: Tensor | None) -> Tensor:
+def exact_rows(model: Llama, task: Task, rows: Tensor | None) -> Tensor:
     h = model.hidden(task.ids, task.step)
     return model.logits(h if rows is None else h[rows])
 
 
-def _reference(task: Task, rows: Tensor | None) -> Tensor:
-    return _exact_rows(kept_pico(str(task.ids.device), torch.float64), task, rows)
+def reference(task: Task, rows: Tensor | None) -> Tensor:
+    return exact_rows(kept_pico(str(task.ids.device), torch.float64), task, rows)
 
 
 def _own_reference(reader: Reader, rows: Tensor | None) -> Tensor:
-    return _exact_rows(_in_float64(reader.made.model), reader.task, rows)
+    return exact_rows(in_float64(reader.made.model), reader.task, rows)
 
 
-def _in_float64(model: Llama) -> Llama:
+def in_float64(model: Llama) -> Llama:
     """The same stored weights, everything else and all arithmetic in float64."""
     twin = copy.deepcopy(model)
     for module in twin.modules():
@@ -152,7 +168,7 @@ def _in_float64(model: Llama) -> Llama:
 
 def _metrics(w: Rounded, out: Read, seconds: float | None) -> dict[str, tuple[float, str]]:
     task, made = out.reader
-    exact = kept_pico(str(task.ids.device), torch_dtype(w)).hidden_logits(task.ids, task.step)
+    exact = kept_pico(*where(task)).hidden_logits(task.ids, task.step)
     quality, size = fidelity(out.logits, exact, task.targets), weight_bytes(made.model)
     return {
         "perplexity": (quality.perplexity, ""),
@@ -181,13 +197,13 @@ def _speeds(model: Llama, task: Task) -> dict[str, tuple[float, str]]:
 def _rung(name: str, about: str, scheme: Callable[[Rounded], Scheme], only: int | None = None) -> Rung:
     def prepare(task: Task) -> Reader:
         w = task.workload
-        return Reader(task, quantized_pico(scheme(w), w.calibration, str(task.ids.device), torch_dtype(w)))
+        return Reader(task, quantized_pico(scheme(w), w.outliers, w.calibration, *where(task)))
 
     def refuses(w: Rounded) -> str | None:
         return f"it has {only}-bit weights; choose {only} bits" if only not in (None, w.bits) else None
 
     sources = (schemes, whole_model, rtn, gptq, scheme)
-    return Rung(name, _read, prepare, about, refuses=refuses, own_reference=_own_reference, sources=sources)
+    return Rung(name, read, prepare, about, refuses=refuses, own_reference=_own_reference, sources=sources)
 
 
 def _weights(method: str, inputs: str = "none", symmetric: bool = False) -> Callable[[Rounded], Scheme]:
@@ -203,14 +219,14 @@ QUANTIZATION = Ladder(
     name="quantization",
     title="pico in fewer bits",
     workload=Rounded,
-    inputs=_task,
+    inputs=text_task,
     cost=lambda w: pass_cost(PICO, 0, WINDOW, w.tokens // WINDOW, torch_dtype(w)),
-    reference=_reference,
+    reference=reference,
     rungs=(
         Rung(
             "16 bits",
-            _read,
-            lambda task: Reader(task, Made(kept_pico(str(task.ids.device), torch_dtype(task.workload)), 0.0)),
+            read,
+            lambda task: Reader(task, Made(source(task.workload.outliers, *where(task)), 0.0)),
             about="the weights as they were trained",
         ),
         _rung("rounding", "each weight to the nearest of its grid", _weights("rtn")),
@@ -227,12 +243,13 @@ QUANTIZATION = Ladder(
         _rung("FP8", "weights and inputs in E4M3", _eight("fp8", "float8"), only=8),
     ),
     sizes={
-        "fast": (Rounded(4, "group 64", 512, 1024),),
+        "fast": (Rounded(4, "group 64", 512, calibration=1024),),
         "small": (Rounded(4, "tensor"), Rounded(4, "channel"), Rounded(4, "group 64"), Rounded(3, "group 64")),
         "full": (
-            *(Rounded(bits, g, 4096, 8192) for bits in (4, 3) for g in GRANULARITIES),
-            *(Rounded(8, g, 4096, 8192) for g in ("tensor", "channel", "group 64")),
-            *(Rounded(4, "group 64", 4096, n) for n in (1024, 2048, 16384)),
+            *(Rounded(bits, g, 4096, calibration=8192) for bits in (4, 3) for g in GRANULARITIES),
+            *(Rounded(8, g, 4096, calibration=8192) for g in ("tensor", "channel", "group 64")),
+            *(Rounded(4, "group 64", 4096, calibration=n) for n in (1024, 2048, 16384)),
+            *(Rounded(bits, g, 4096, "planted", 8192) for bits, g in ((4, "group 64"), (8, "channel"))),
         ),
     },
     metrics=_metrics,

@@ -4,6 +4,7 @@
     rtn           none                   to nearest                         no
     gptq          none                   to nearest, errors compensated     yes
     awq           by mean |x|            to nearest on clipped ranges       yes
+    awq-scales    by mean |x|            to nearest                         yes
     smoothquant   by max |x|, max |w|    to nearest                         yes
     fp8           none                   to E4M3                            no
 
@@ -140,6 +141,7 @@ METHODS: dict[str, Method] = {
     "rtn": Method(_nearest, calibrated=False),
     "gptq": Method(_gptq),
     "awq": Method(_clipped, _folded(_awq)),
+    "awq-scales": Method(_nearest, _folded(_awq)),
     "smoothquant": Method(_nearest, _folded(_smooth)),
     "fp8": Method(_float8, calibrated=False),
 }

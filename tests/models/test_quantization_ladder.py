@@ -12,8 +12,8 @@ from labllm.roofline import Cost
 @pytest.mark.parametrize(
     ("workload", "rungs"),
     [
-        (Rounded(4, "group 64", 512, 1024), ("16 bits", "rounding", "GPTQ W4A8")),
-        (Rounded(8, "group 64", 512, 1024), ("SmoothQuant W8A8", "FP8")),
+        (Rounded(4, "group 64", 512, calibration=1024), ("16 bits", "rounding", "GPTQ W4A8")),
+        (Rounded(8, "group 64", 512, calibration=1024), ("SmoothQuant W8A8", "FP8")),
     ],
 )
 def test_every_rung_is_right_about_its_own_weights(workload: Rounded, rungs: tuple[str, ...]):

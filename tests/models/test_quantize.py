@@ -143,7 +143,7 @@ def test_what_cannot_be_quantised_is_refused(family_of: Callable):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"method": "hqq"}, "no method 'hqq'; known are rtn, gptq, awq, smoothquant, fp8"),
+        ({"method": "hqq"}, "no method 'hqq'; known are rtn, gptq, awq, awq-scales, smoothquant, fp8"),
         ({"bits": 5}, "5 bits are not supported; supported are 2, 3, 4, 8"),
         ({"inputs": "int4"}, "inputs must be 'none', 'int8' or 'float8'"),
         ({"method": "fp8", "bits": 8}, "FP8 has 8 bits and one scale a 'channel' or a 'tensor'"),
