@@ -16,6 +16,7 @@ from labllm.fusion.check import check_kernel
 from labllm.hardware import this_machine
 
 MOST_TOKENS = 4
+MANY_OUTPUTS = 1 << 15
 
 
 class SkinnyTile(NamedTuple):
@@ -51,17 +52,30 @@ def skinny_linear(
     out = x.new_empty(len(x), outputs)
     from labllm.kernels import skinny_linear as kernel
 
-    tile = tile or (skinny_tile(len(x), outputs, x.shape[1], gated) if x.is_cuda else INTERPRETED)
+    tile = tile or (skinny_tile(len(x), outputs, x.shape[1], gain is not None) if x.is_cuda else INTERPRETED)
     overlap = (this_machine(x.device.type).capability or (0, 0)) >= (9, 0)
     kernel.skinny_linear(out, x, weight, bias, gain, residual, eps, gated, *tile, overlap)
     return out
 
 
-def skinny_tile(tokens: int, outputs: int, inputs: int, gated: bool) -> SkinnyTile:
-    """The tile for `outputs` rows of `inputs` weights: as many of a row at once as registers hold for all tokens."""
-    block_k = min(1024, 1 << (inputs - 1).bit_length())
-    rows = 4 if tokens == 1 else 2
-    return SkinnyTile(rows // 2 if gated else rows, block_k, 4, 1)
+def skinny_tile(tokens: int, outputs: int, inputs: int, normed: bool) -> SkinnyTile:
+    """The tile for `outputs` rows of `inputs` weights, of which a thread holds 32 or 64 at once for one token.
+
+    Behind a norm, whose weight every program reads beside the token, whole rows are best, so that nothing waits for a
+    second turn; without, half as much in many programs. Where outputs are so many that the tail of the last programs
+    does not count, more rows share what is read of the token.
+    """
+    row = 1 << (inputs - 1).bit_length()
+    if tokens > 1:
+        return SkinnyTile(4, min(row, 2048 // _padded(tokens)), 4, 1)
+    rows, held, warps = (8, 1024, 4) if outputs >= MANY_OUTPUTS else (2, 4096, 8) if normed else (2, 2048, 4)
+    block_k = min(row, held)
+    rows = max(rows, 2048 // block_k)
+    return SkinnyTile(rows, block_k, max(1, min(warps, rows * block_k // 1024)), 1)
+
+
+def _padded(tokens: int) -> int:
+    return 1 << (tokens - 1).bit_length()
 
 
 def _check(

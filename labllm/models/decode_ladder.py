@@ -126,7 +126,7 @@ def _rung(name: str, about: str, prepare: Callable[[StepCase], Ready], **more: A
     return Rung(name, run, prepare, about, memory=_memory, **more)
 
 
-KERNEL_FILES = ("add_norm", "gated", "rope_kv_write", "skinny_linear", "split_decode_once")
+KERNEL_FILES = ("add_norm", "gated", "rope_kv_write", "skinny_linear", "few_linear", "split_decode")
 KERNELS = {"sources": tuple(f"labllm.kernels.{name}" for name in KERNEL_FILES)}
 
 DECODE_STEP = Ladder(
@@ -142,17 +142,12 @@ DECODE_STEP = Ladder(
     clock=SteadyClock(),
     rungs=(
         _rung("eager", "one operation after the other, each launched by the host", _eager),
-        _rung("packed projections", "fewer and larger products", partial(_with, EAGER)),
         _rung("fused", "what surrounds the products in few launches", partial(_with, FUSED), **KERNELS),
         _rung("cuda graph", "one call of the host a step", _graphed, needs=("cuda", "triton"), **KERNELS),
     ),
     sizes={
         "fast": (DecodeStep(128),),
         "small": tuple(DecodeStep(512, b) for b in (1, 4, 16)),
-        "full": (
-            *(DecodeStep(1024, b, WHOLE, "Llama-3.1-8B", "bfloat16") for b in (1, 2, 4, 8, 16, 32, 64, 128)),
-            *(DecodeStep(8192, b, WHOLE, "Llama-3.1-8B", "bfloat16") for b in (1, 32)),
-            DecodeStep(512, 1, WHOLE, "pico", "float16"),
-        ),
+        "full": (*(DecodeStep(1024, b, WHOLE, "Llama-3.1-8B", "bfloat16") for b in (1, 8, 32, 128)),),
     },
 )

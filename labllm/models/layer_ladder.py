@@ -23,12 +23,11 @@ from labllm.bench.steady import SteadyClock
 from labllm.cache.paged import PagedCache
 from labllm.cache.step import Step
 from labllm.fusion import compiled
-from labllm.fusion.skinny import MOST_TOKENS
-from labllm.models import operations as ops
+from labllm.fusion.few import MOST_TOKENS
 from labllm.models.layer_cost import FUSIONS, layer_cost, layer_moved
 from labllm.models.llama import Llama
 from labllm.models.load import from_config, plain_twin
-from labllm.models.operations import EAGER, KERNELS, SKINNY, Carried, Hidden, Operations
+from labllm.models.operations import EAGER, FUSED, INSIDE, KERNELS, Carried, Hidden, Operations
 from labllm.models.parts import MODELS
 from labllm.models.ran import AsDeep, Ran, Ready, run
 from labllm.models.replay import captured
@@ -92,14 +91,13 @@ def _plain(case: LayerCase) -> Ready:
 
 
 def _packed(operations: Operations, case: LayerCase) -> Ready:
-    h = case.h.total if isinstance(operations, ops.SkinnyOperations) else case.h
+    closed = operations in (INSIDE, FUSED) and len(case.h.branch) == 1  # as such a layer hands its state on
+    h = case.h.total if closed else case.h
     return _ready(case, _call(case.model.with_operations(operations), h, case.step))
 
 
 def _graphed(case: LayerCase) -> Ready:
-    few = len(case.h.branch) <= MOST_TOKENS
-    call = _call(case.model.with_operations(SKINNY if few else KERNELS), case.h.total if few else case.h, case.step)
-    return _ready(case, captured(call))
+    return _ready(case, captured(_packed(FUSED, case).call))
 
 
 def _compiled(case: LayerCase) -> Ready:
@@ -132,9 +130,19 @@ def _moved(fused: int) -> Callable[[DecoderLayer], Cost]:
     return lambda w: layer_moved(MODELS[w.model], FUSIONS[:fused], *_shape(w))
 
 
+def _inside(w: DecoderLayer) -> Cost:
+    """The gate inside its product up to MOST_TOKENS, norms and sums too for one token."""
+    tokens = w.batch * w.queries
+    return _moved(6 if tokens == 1 else 5 if tokens <= MOST_TOKENS else 4)(w)
+
+
 def _many(w: DecoderLayer) -> str | None:
     tokens = w.batch * w.queries
     return None if tokens <= MOST_TOKENS else f"the products draw in what surrounds them up to {MOST_TOKENS} tokens"
+
+
+def _not_for_one(w: DecoderLayer) -> str | None:
+    return None if w.batch == 1 else "every batch is compiled anew, which takes long: choose one sequence"
 
 
 def _whole_prompts(w: DecoderLayer) -> str | None:
@@ -172,7 +180,7 @@ def _rung(name: str, about: str, prepare: Callable[[LayerCase], Ready], fused: i
 
 NORM = replace(EAGER, name="add and norm", add_norm=fusion.add_rms_norm)
 GATE = replace(NORM, name="SwiGLU", gated=fusion.swiglu)
-SOURCES = "add_norm", "gated", "rope_kv_write"
+SOURCES, INSIDE_SOURCES = ("add_norm", "gated", "rope_kv_write"), ("skinny_linear", "few_linear")
 
 DECODER_LAYER = Ladder(
     name="decoder-layer",
@@ -195,11 +203,12 @@ DECODER_LAYER = Ladder(
         ),
         _rung(
             "+ into the products",
-            "norm, gate and residual add inside the products of a few tokens: no launch of their own",
-            partial(_packed, SKINNY),
+            "the gate inside its product, for one token norms and residual adds too: no launch of their own",
+            partial(_packed, INSIDE),
             5,
-            *SOURCES[2:],
-            "skinny_linear",
+            *SOURCES,
+            *INSIDE_SOURCES,
+            moved=_inside,
             refuses=lambda w: _whole_prompts(w) or _many(w),
         ),
         _rung(
@@ -208,26 +217,24 @@ DECODER_LAYER = Ladder(
             _graphed,
             4,
             *SOURCES,
-            "skinny_linear",
+            *INSIDE_SOURCES,
             needs=("cuda", "triton"),
-            moved=lambda w: _moved(4 if _many(w) else 5)(w),
+            moved=_inside,
         ),
         _rung(
             "torch.compile",
             "the compiler fuses what it finds around attention",
             _compiled,
             4,
-            refuses=lambda w: _whole_prompts(w) or compiled.too_slow(w),
+            refuses=lambda w: _whole_prompts(w) or _not_for_one(w) or compiled.too_slow(w),
         ),
     ),
     sizes={
         "fast": (DecoderLayer(128),),
         "small": (*(DecoderLayer(512, 1, b) for b in (1, 4, 16)), DecoderLayer(128, 128)),
         "full": (
-            *(DecoderLayer(c, 1, 1, "Llama-3.1-8B", "bfloat16") for c in (1024, 8192)),
-            *(DecoderLayer(1024, 1, b, "Llama-3.1-8B", "bfloat16") for b in (2, 4, 8, 16, 32, 64, 128)),
-            *(DecoderLayer(c, c, 1, "Llama-3.1-8B", "bfloat16") for c in (512, 2048, 8192)),
-            DecoderLayer(512, 1, 1, "pico", "float16"),
+            *(DecoderLayer(1024, 1, b, "Llama-3.1-8B", "bfloat16") for b in (1, 8, 32, 128)),
+            DecoderLayer(2048, 2048, 1, "Llama-3.1-8B", "bfloat16"),
         ),
     },
 )

@@ -4,7 +4,7 @@
     gate | up = gate_up_proj(norm(h))   one GEMM for two
     h = attention + h, h = mlp + h      left to the next norm, which adds and normalises in one operation
 
-What lies around the GEMMs comes from `Operations`, so a layer is 9 launches with fused kernels, and 6 for a few tokens,
+What lies around the GEMMs comes from `Operations`, so a layer is 9 launches with fused kernels, and 6 for one token,
 where the plain one is about 30. Packing moves no fewer weights: it saves launches and passes over activations, so it
 gains where a step is short, in decode, and little in a prefill.
 

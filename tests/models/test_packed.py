@@ -24,7 +24,7 @@ from labllm.models.checkpoint import Checkpoint
 from labllm.models.config import ModelConfig
 from labllm.models.llama import Llama
 from labllm.models.load import from_config, load
-from labllm.models.operations import EAGER, FUSED, KERNELS, SKINNY, Operations
+from labllm.models.operations import EAGER, FUSED, INSIDE, KERNELS, Operations
 from labllm.models.packing import pack, unpack
 from labllm.models.rope import RopeConfig
 from labllm.models.save import save
@@ -51,7 +51,7 @@ def test_packed_models_of_every_family_give_the_plain_logits(family: Any, operat
         (KERNELS, TINY, "none"),
         (KERNELS, QWEN3, "paged"),
         (KERNELS, BIASED, "paged"),
-        (SKINNY, replace(BIASED, vocab_size=12, intermediate_size=20), "paged"),
+        (INSIDE, replace(BIASED, vocab_size=12, intermediate_size=20), "paged"),
     ],
     ids=lambda x: x if isinstance(x, str) else getattr(x, "name", None) or x.model_type,
 )
