@@ -96,10 +96,12 @@ def _cause(exercise: Exercise, outcomes: list[Outcome], failing: int, device: st
     """
     best, most = "", (0, 0)
     for cause, fn in ((m.cause, fn) for m in exercise.mistakes for fn in (m.fn, *m.also)):
+        if not same(outcomes[failing], attempt(exercise, fn, exercise.cases[failing], device)):
+            continue
         theirs = [attempt(exercise, fn, case, device) for case in exercise.cases]
         pairs = list(zip(outcomes, theirs, strict=True))
         likeness = sum(same(mine, other) for mine, other in pairs), sum(alike(mine, other) for mine, other in pairs)
-        if same(*pairs[failing]) and likeness > most:
+        if likeness > most:
             best, most = cause, likeness
     return best
 
