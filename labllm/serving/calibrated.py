@@ -54,6 +54,32 @@ def calibrate(records: Sequence[Record], spec: DeviceSpec = SPEC) -> StepTime | 
     return fit(start, [one for record in mine for one in observations(record, start)])
 
 
+def judged(records: Sequence[Record] | None = None) -> list[dict[str, object]]:
+    """A row a record of the serving ladder: what was measured, and what the calibrated simulation says; none without.
+
+    Records of 1 and 32 requests made the calibration; the others judge it.
+    """
+    known = shipped("serving", H200) if records is None else records
+    found, rows = calibrate(known), []
+    mine = [r for r in known if r.rung == RUNG and r.seconds] if found else []
+    for r in sorted(mine, key=lambda r: r.workload["requests"]):
+        run = predicted(Load(**r.workload), found)
+        tokens = r.workload["requests"] * r.workload["answer"]
+        rows.append(
+            {
+                "requests": r.workload["requests"],
+                "prompt (tokens)": f"{r.workload['shortest']} to {r.workload['longest']}",
+                "measured (tokens/s)": tokens / r.seconds,
+                "simulated (tokens/s)": tokens / run.seconds,
+                "simulated / measured": r.seconds / run.seconds,
+                "TTFT measured (s)": r.metrics["TTFT"].value,
+                "TTFT simulated (s)": run.metrics.percentile("ttft", 0.5),
+                "role": "calibrates" if r.workload["requests"] in BATCHES else "judges",
+            }
+        )
+    return rows
+
+
 def observations(record: Record, step_time: StepTime) -> list[Observed]:
     """The steps up to the last request's first token, and those after it: which ones they were is replayed."""
     first = record.metrics["TTFT p99"].value

@@ -82,14 +82,15 @@ QUANTITIES = {q.name: q for q in _ALL}
 
 
 def quantity(name: str, records: Iterable[Record] = ()) -> Quantity:
-    """A quantity by its name, or the metric of that name that some of `records` carry.
+    """A quantity by its name, or the metric of that name that some of `records` carry; nothing measured refutes none.
 
     Raises ValueError where neither exists.
     """
     if name in QUANTITIES:
         return QUANTITIES[name]
-    units = {r.metrics[name].unit for r in records if name in r.metrics}
-    if not units:
+    good = [r for r in records if r.status == "ok"]
+    units = {r.metrics[name].unit for r in good if name in r.metrics}
+    if good and not units:
         raise ValueError(
             f"no record has a metric {name!r}; choose one of {', '.join(QUANTITIES)} or a metric of the ladder"
         )
@@ -97,4 +98,4 @@ def quantity(name: str, records: Iterable[Record] = ()) -> Quantity:
     def read(record: Record, seconds: float, baseline: Record | None) -> float | None:
         return record.metrics[name].value if name in record.metrics else None
 
-    return Quantity(name, name, sorted(units)[0], read, "has", needs_time=False, has_limit=False)
+    return Quantity(name, name, min(units, default=""), read, "has", needs_time=False, has_limit=False)

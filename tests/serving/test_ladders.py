@@ -127,7 +127,10 @@ def recorded(load: Load, noise: float = 0.0) -> Record:
         workload=vars(load),
         status="ok",
         time=Spread.of([run.seconds * generator.normal(1, noise)]),
-        metrics={"TTFT p99": Metric(value=run.metrics.percentile("ttft", 0.99), unit="s")},
+        metrics={
+            name: Metric(value=run.metrics.percentile("ttft", share), unit="s")
+            for name, share in (("TTFT", 0.5), ("TTFT p99", 0.99))
+        },
         compulsory=Work(flops=0, bytes=0),
         moved=Work(flops=0, bytes=0),
         host=Host(name="NVIDIA H200", kind="cuda", versions={}),
@@ -145,6 +148,13 @@ def test_records_of_1_and_32_requests_calibrate_and_128_mixed_ones_are_predicted
     exact = calibrate([recorded(load) for load in (Load(1), Load(32))])
     assert exact.overhead == pytest.approx(TRUE.overhead, rel=1e-4)
     assert exact.memory_efficiency == pytest.approx(TRUE.memory_efficiency, rel=1e-4)
+
+
+def test_the_prediction_is_judged_by_what_did_not_calibrate_it() -> None:
+    rows = calibrated.judged([recorded(load) for load in (Load(128, 64, 1024, 128), Load(1), Load(32))])
+    assert [(row["requests"], row["role"]) for row in rows] == [(1, "calibrates"), (32, "calibrates"), (128, "judges")]
+    assert all(row["simulated / measured"] == pytest.approx(1, rel=1e-3) for row in rows)
+    assert calibrated.judged([recorded(Load(1))]) == []
 
 
 def test_without_both_records_there_is_no_calibration() -> None:

@@ -113,6 +113,7 @@ def test_the_limit_of_the_roof_is_drawn_and_named(toy, record) -> None:
 def test_metrics_can_be_drawn(toy, records, record) -> None:
     with_metric = record("sum", 64, 1e-6, metrics={"waste": {"value": 0.25, "unit": "B"}})
     assert line(draw(toy, [with_metric], "waste"), "sum")[0].get_ydata() == pytest.approx([0.25])
+    assert curves.conclusion(toy, [], "size", "joy") == curves.EMPTY
     with pytest.raises(ValueError, match="no record has a metric 'joy'"):
         draw(toy, records, "joy")
 
