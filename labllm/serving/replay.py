@@ -54,7 +54,8 @@ def requests_of(trace: Iterable[TracedRequest], source: Source) -> list[Request]
         wanted = params.setdefault(
             traced.max_tokens, SamplingParams(max_tokens=traced.max_tokens, temperature=0, ignore_eos=True)
         )
-        made.append(Request(str(number), traced.prompt_ids(source), wanted, Output(wanted), traced.arrival))
+        about = {"arrival": traced.arrival, "priority": traced.priority}
+        made.append(Request(str(number), traced.prompt_ids(source), wanted, Output(wanted), **about))
     return made
 
 

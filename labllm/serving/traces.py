@@ -32,12 +32,15 @@ Part = tuple[str, Annotated[int, Field(ge=1, strict=True)]]
 class TracedRequest(Options):
     """One request of a trace: seconds of its arrival, its prompt in parts, and how many tokens its answer has.
 
+    A smaller priority is served first, under the policy of that name.
+
     Raises ValueError, in a sentence, for a negative arrival, an empty prompt or part, and an answer without tokens.
     """
 
     arrival: Arrival = 0.0
     prompt: tuple[Part, ...]
     max_tokens: Annotated[int, Field(ge=1, strict=True)]
+    priority: Annotated[int, Field(strict=True)] = 0
 
     @field_validator("prompt")
     @classmethod

@@ -1,6 +1,6 @@
 """Charts and panels for notebooks: everything is drawn from records, and Run goes through `bench.measure`."""
 
-from labllm.ui import curves, heatmap, memory, roofline, roofs, shares, table
+from labllm.ui import curves, distribution, heatmap, memory, roofline, roofs, shares, table
 from labllm.ui.checking import SelfCheckError, self_check
 from labllm.ui.controls import checks, choice, slider, switch
 from labllm.ui.explore import explore
@@ -19,6 +19,7 @@ __all__ = [
     "checks",
     "choice",
     "curves",
+    "distribution",
     "draw",
     "explore",
     "heatmap",
