@@ -26,6 +26,7 @@ from labllm.models.paged import PagedModel, generate_forked, generate_graphed, g
 from labllm.models.pico import pico, pico_tokenizer
 from labllm.serving.config import CHUNKED, CONTINUOUS, PREFIX, RUNGS, STATIC, EngineConfig
 from labllm.serving.engine import Engine
+from labllm.serving.executors.real_graphs import DecodeSteps
 from labllm.serving.intake import Intake
 from labllm.serving.llm import real_engine
 from labllm.serving.params import SamplingParams
@@ -87,7 +88,8 @@ def served(model: Llama, prompts: Ids, max_new_tokens: int, config: EngineConfig
     intake = Intake(engine, model.config)
     params = SamplingParams(max_tokens=max_new_tokens, temperature=0.0, ignore_eos=True)
     if trouble.get("late"):
-        engine.executor.lookahead = 1
+        executor, config = engine.executor, engine.scheduler.config
+        executor.lookahead, executor.decode_steps = 1, DecodeSteps(executor.model, config, executor.last_ids)
     if trouble.get("twice"):
         served_from(engine, [intake.requests(prompt, params)[0] for prompt in prompts])
     neighbours = [intake.requests(prompt[::-1], params)[0] for prompt in prompts] if trouble.get("abort") else []

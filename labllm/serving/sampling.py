@@ -85,6 +85,11 @@ class SamplingBatch:
     seats: Tensor | None = None
     num_logprobs: int | None = None
 
+    @property
+    def greedy(self) -> bool:
+        """Whether the largest logit of every row, as it is, is all that anybody wants."""
+        return self.temperature is None and self.penalty is None and self.num_logprobs is None
+
     @classmethod
     def of(cls, rows: Sequence[SamplingRow], device: torch.device | str = "cpu") -> SamplingBatch:
         """The batch of these rows; tensors travel to `device` without waiting for it."""
@@ -141,6 +146,8 @@ class Sampler:
         """logits [B, V] of any floating dtype -> the next id of each row. Raises ValueError for another shape."""
         if logits.shape != (batch.size, self.vocab_size):
             raise ValueError(f"Logits must be [{batch.size}, {self.vocab_size}] for this batch; got {[*logits.shape]}.")
+        if batch.greedy:
+            return Sampled(logits.argmax(dim=-1))
         scores = self._penalised(logits.float(), batch)
         ids = scores.argmax(dim=-1)
         if batch.temperature is not None:

@@ -30,6 +30,7 @@ from labllm.serving.config import RUNGS, EngineConfig
 from labllm.serving.engine import Engine
 from labllm.serving.executor import Executor
 from labllm.serving.executors.real import RealExecutor
+from labllm.serving.executors.real_graphs import DecodeSteps
 from labllm.serving.output import Output
 from labllm.serving.params import SamplingParams
 from labllm.serving.request import Request
@@ -185,13 +186,15 @@ def one_thread():
 @pytest.mark.parametrize("name", sorted(RUNGS))
 @pytest.mark.parametrize("lookahead", [0, 1])
 def test_pico_under_anything_that_may_happen(name: str, lookahead: int, one_thread: None) -> None:
-    """With lookahead 1 the ids of decodes are taken from the device's side, as on a GPU."""
+    """With lookahead 1 decodes go from id to id in buckets, as on a GPU."""
     draw, text = random.Random(1), pico_tokenizer().encode(held_out().text).ids
     prompts = [text[:9] + text[50 * i :][:length] for i, length in enumerate((1, 7, 12, 3))]
     config = tiny(draw, name)
     num_blocks = -(-MAX_LEN // config.block_size) + 4
     executor = RealExecutor(kept_pico("cpu", torch.float32), config, num_blocks)
-    executor.lookahead = lookahead
+    if lookahead:
+        executor.lookahead = 1
+        executor.decode_steps = DecodeSteps(executor.model, config, executor.last_ids)
     world = World(engine(executor, config, num_blocks), draw)
     DONE.clear()
     while DONE["step"] < PICO_STEPS // 8:

@@ -4,7 +4,7 @@
 
 On a GPU everything is queued and nothing is waited for: sampled ids are kept by seat, the next step reads them there,
 and a copy travels to pinned memory behind an event, which `wait` waits for one step later. Steps of decodes replay a
-CUDA graph of their bucket (`labllm.models.graphs`); steps that read prompts are launched.
+CUDA graph (`real_graphs`); steps that read prompts are launched, since their shapes never repeat and they are long.
 
 Cost on the host: a few array operations a step and a few microseconds a request. Invariant: no wait in `run`. Steps
 follow one another on one stream, so a block that was freed while a step in flight still writes to it is safe.
@@ -12,19 +12,20 @@ follow one another on one stream, so a block that was freed while a step in flig
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from labllm.attention.paged_attend import PagedAttention
 from labllm.cache.paged import PagedCache
 from labllm.models.by_inputs import store_by_inputs
-from labllm.models.graphs import DecodeGraphs
 from labllm.models.llama import Llama
 from labllm.serving.config import EngineConfig
+from labllm.serving.executors.real_graphs import Decoded, DecodeSteps
 from labllm.serving.executors.real_inputs import UNKNOWN, Inputs, Preparer
 from labllm.serving.executors.real_pending import Arriving
 from labllm.serving.executors.real_rows import Rows
-from labllm.serving.sampling import Sampler
+from labllm.serving.sampling import Sampled, Sampler
 from labllm.serving.scheduler import ScheduledStep
 
 
@@ -34,6 +35,7 @@ class RealExecutor:
     On a CPU the model's weights are laid out anew, in place, with the same values (`labllm.models.by_inputs`).
     """
 
+    @torch.inference_mode()
     def __init__(self, model: Llama, config: EngineConfig, num_blocks: int) -> None:
         shape, self.device = model.config, model.device
         self.cache = PagedCache(
@@ -46,38 +48,43 @@ class RealExecutor:
             model.device,
         )
         store_by_inputs(model)
-        model = model.with_attend(PagedAttention(self.cache))
-        self.model = DecodeGraphs(model, config.max_num_seqs, config.max_model_len)
-        self.model.capture()
+        self.model = model.with_attend(PagedAttention(self.cache))
         self.prepare = Preparer(config)
         self.sampler = Sampler(shape.vocab_size, self.device, config.max_num_seqs)
         self.rows = Rows(self.sampler)
-        self.last_ids = torch.zeros(config.max_num_seqs, dtype=torch.int64, device=self.device)
-        self.lookahead = int(self.device.type == "cuda")
+        self.last_ids = torch.zeros(config.max_num_seqs + 1, dtype=torch.int64, device=self.device)
+        cuda = self.device.type == "cuda"
+        self.lookahead = int(cuda)
+        self.decode_steps = DecodeSteps(self.model, config, self.last_ids) if cuda else None
 
     @torch.inference_mode()
     def run(self, step: ScheduledStep) -> Arriving:
         """Start a step. Raises what the model raises."""
         inputs, rows = self.prepare(step), self.rows.batch(step)
-        logits = self.model.run(self._ids(inputs), inputs.step)
+        graphed = self.decode_steps is not None and inputs.decodes
+        logits, likeliest = self.decode_steps.run(inputs) if graphed else Decoded(self._launch(inputs), None)
         if rows is None:
             return Arriving(None, ())
-        last = inputs.last_seats
-        if inputs.sampled is not None:
-            logits, last = logits[self._sent(inputs.sampled)], last[inputs.sampled]
-        sampled = self.sampler.sample(logits, rows)
+        chosen = slice(rows.size)  # those that sample stand first among decodes
+        if not inputs.samples[chosen].all():
+            chosen = self._sent(inputs.samples.nonzero()[0])
+        if graphed and rows.greedy:
+            return Arriving(Sampled(likeliest[chosen]), ())
+        sampled = self.sampler.sample(logits[chosen], rows)
         if self.lookahead:
-            self.last_ids[self._sent(last)] = sampled.ids
+            self.last_ids[self._sent(inputs.seats[inputs.samples])] = sampled.ids
         counts = () if rows.num_logprobs is None else [request.params.logprobs for request in step.sampling]
         return Arriving(sampled, counts)
 
-    def _ids(self, inputs: Inputs) -> Tensor:
-        """ids [T] on the device, those filled in that only the device knows."""
+    def _launch(self, inputs: Inputs) -> Tensor:
+        """logits [B, V], the model's operations launched one by one."""
         ids = self._sent(inputs.ids)
-        if not inputs.unknown:
-            return ids
-        return torch.where(ids == UNKNOWN, self.last_ids[self._sent(inputs.token_seats)], ids)
+        if (inputs.ids == UNKNOWN).any():
+            seats = self._sent(np.repeat(inputs.seats, inputs.new))
+            ids = torch.where(ids == UNKNOWN, self.last_ids[seats], ids)
+        return self.model(ids, inputs.step().to(self.device))
 
-    def _sent(self, tensor: Tensor) -> Tensor:
+    def _sent(self, array: np.ndarray) -> Tensor:
         """On the device, without a wait."""
+        tensor = torch.from_numpy(array)
         return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor

@@ -1,10 +1,10 @@
-"""Prepare: a scheduled step becomes token ids and a `cache.Step`, in a few array operations whatever the batch.
+"""Prepare: a scheduled step becomes arrays on the host, in a few operations whatever the batch.
 
 Block tables lie in one array [max_num_seqs, max_blocks], a row a seat, that is written where a table has grown: once in
 block_size steps. All else follows from two integers a chunk, how many tokens are computed and how many are new.
 
 An id that a step in flight still samples is not here: it is UNKNOWN, and the device fills it in from what it sampled
-last in that seat. Invariant: nothing in here waits for the device.
+last in that seat. Invariant: nothing in here knows a device.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from labllm.cache.step import Step
 from labllm.serving.config import EngineConfig
@@ -23,19 +22,40 @@ UNKNOWN = -1
 
 
 class Inputs(NamedTuple):
-    """One step's inputs, on the host.
+    """A step of T tokens in B chunks, decodes first.
 
-    ids          [T] int64, some of them UNKNOWN where `unknown`
-    token_seats  [T] int64, the seat of each token; last_seats [B], of each chunk
-    sampled      None where every chunk samples, else the numbers of those that do, [S] int64
+    ids, slots [T] int64       token ids, some of them UNKNOWN, and where keys and values go
+    seats, new, lens [B] int64 seat, tokens of this step, tokens with them
+    tables [B, max_blocks] int32   blocks, as many columns as the longest needs
+    samples [B] bool           chunks whose next token is asked for
     """
 
-    ids: Tensor
-    unknown: bool
-    token_seats: Tensor
-    last_seats: Tensor
-    sampled: Tensor | None
-    step: Step
+    ids: np.ndarray
+    slots: np.ndarray
+    seats: np.ndarray
+    new: np.ndarray
+    lens: np.ndarray
+    tables: np.ndarray
+    samples: np.ndarray
+
+    @property
+    def decodes(self) -> bool:
+        """Whether every chunk is one token."""
+        return len(self.ids) == len(self.seats)
+
+    def step(self) -> Step:
+        """The same as a `cache.Step`, on the host."""
+        ends = np.cumsum(self.new)
+        return Step(
+            slot_mapping=torch.from_numpy(self.slots),
+            block_table=torch.from_numpy(self.tables),
+            seq_lens=torch.from_numpy(self.lens.astype(np.int32)),
+            cu_seqlens=torch.from_numpy(np.concatenate(([0], ends)).astype(np.int32)),
+            last=torch.from_numpy(ends - 1),
+            max_query_len=int(self.new.max()),
+            max_seq_len=int(self.lens.max()),
+            host_lengths=tuple(zip(self.new.tolist(), self.lens.tolist(), strict=True)),
+        )
 
 
 class Preparer:
@@ -51,39 +71,18 @@ class Preparer:
         for request in scheduled.grown:
             blocks = request.table.blocks
             self.tables[request.seat, : len(blocks)] = blocks
-        reads = scheduled.reads
-        seats = np.array([r.seat for r in scheduled.decodes] + [chunk.request.seat for chunk in reads])
+        decodes, reads, size = scheduled.decodes, scheduled.reads, self.block_size
+        ones = [1] * len(decodes)
+        seats = np.array([request.seat for request in decodes] + [chunk.request.seat for chunk in reads])
         computed = np.array([*scheduled.contexts, *(chunk.num_computed for chunk in reads)])
-        new = np.array([1] * len(scheduled.decodes) + [chunk.num_new for chunk in reads])
-        samples = np.array([True] * len(scheduled.decodes) + [chunk.samples for chunk in reads])
-        ids = _ids(scheduled)
-        return Inputs(
-            torch.from_numpy(ids),
-            bool((ids == UNKNOWN).any()),
-            torch.from_numpy(np.repeat(seats, new)),
-            torch.from_numpy(seats),
-            None if samples.all() else torch.from_numpy(samples.nonzero()[0]),
-            self._step(seats, computed, new),
-        )
-
-    def _step(self, seats: np.ndarray, computed: np.ndarray, new: np.ndarray) -> Step:
-        size, lens = self.block_size, computed + new
-        ends = np.cumsum(new)
-        longest = int(lens.max())
+        new = np.array(ones + [chunk.num_new for chunk in reads])
+        lens = computed + new
         owner = np.repeat(np.arange(len(seats)), new)
-        positions = np.arange(ends[-1]) + np.repeat(lens - ends, new)
-        tables = self.tables[seats, : -(-longest // size)]
+        positions = np.arange(len(owner)) + np.repeat(lens - np.cumsum(new), new)
+        tables = self.tables[seats, : -(-int(lens.max()) // size)]
         slots = tables[owner, positions // size].astype(np.int64) * size + positions % size
-        return Step(
-            slot_mapping=torch.from_numpy(slots),
-            block_table=torch.from_numpy(tables),
-            seq_lens=torch.from_numpy(lens.astype(np.int32)),
-            cu_seqlens=torch.from_numpy(np.concatenate(([0], ends)).astype(np.int32)),
-            last=torch.from_numpy(ends - 1),
-            max_query_len=int(new.max()),
-            max_seq_len=longest,
-            host_lengths=tuple(zip(new.tolist(), lens.tolist(), strict=True)),
-        )
+        samples = np.array(ones + [chunk.samples for chunk in reads], dtype=bool)
+        return Inputs(_ids(scheduled), slots, seats, new, lens, tables, samples)
 
 
 def _ids(scheduled: ScheduledStep) -> np.ndarray:
