@@ -153,7 +153,7 @@ def reference(task: Task, rows: Tensor | None) -> Tensor:
     return exact_rows(kept_pico(str(task.ids.device), torch.float64), task, rows)
 
 
-def _own_reference(reader: Reader, rows: Tensor | None) -> Tensor:
+def own_reference(reader: Reader, rows: Tensor | None) -> Tensor:
     return exact_rows(in_float64(reader.made.model), reader.task, rows)
 
 
@@ -203,7 +203,7 @@ def _rung(name: str, about: str, scheme: Callable[[Rounded], Scheme], only: int 
         return f"it has {only}-bit weights; choose {only} bits" if only not in (None, w.bits) else None
 
     sources = (schemes, whole_model, rtn, gptq, scheme)
-    return Rung(name, read, prepare, about, refuses=refuses, own_reference=_own_reference, sources=sources)
+    return Rung(name, read, prepare, about, refuses=refuses, own_reference=own_reference, sources=sources)
 
 
 def _weights(method: str, inputs: str = "none", symmetric: bool = False) -> Callable[[Rounded], Scheme]:
@@ -246,10 +246,10 @@ QUANTIZATION = Ladder(
         "fast": (Rounded(4, "group 64", 512, calibration=1024),),
         "small": (Rounded(4, "tensor"), Rounded(4, "channel"), Rounded(4, "group 64"), Rounded(3, "group 64")),
         "full": (
-            *(Rounded(bits, g, 4096, calibration=8192) for bits in (4, 3) for g in GRANULARITIES),
-            *(Rounded(8, g, 4096, calibration=8192) for g in ("tensor", "channel", "group 64")),
-            *(Rounded(4, "group 64", 4096, calibration=n) for n in (1024, 2048, 16384)),
-            *(Rounded(bits, g, 4096, "planted", 8192) for bits, g in ((4, "group 64"), (8, "channel"))),
+            *(Rounded(bits, g) for bits in (4, 3) for g in GRANULARITIES),
+            *(Rounded(8, g) for g in ("tensor", "channel", "group 64")),
+            *(Rounded(bits, g, outliers="planted") for bits, g in ((4, "group 64"), (8, "channel"))),
+            *(Rounded(calibration=n) for n in (1024, 16384)),
         ),
     },
     metrics=_metrics,

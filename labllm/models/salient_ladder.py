@@ -120,7 +120,7 @@ SALIENT = Ladder(
         "fast": (Spared(4, "planted", tokens=512),),
         "small": (Spared(4), Spared(4, "planted")),
         "full": tuple(
-            Spared(bits, outliers, percent, tokens=4096)
+            Spared(bits, outliers, percent)
             for bits in (3, 4)
             for outliers in ("none", "planted")
             for percent in (1.0, 5.0)
