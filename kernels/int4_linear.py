@@ -6,13 +6,10 @@ The weights are the left operand, which tensor cores take from registers, so the
 is the right one, in shared memory. What it costs a weight is half a byte of memory and about two instructions, so:
 
 - AND and OR make two numbers of a word (int4_words.py), one subtraction of the zero point settles two.
-- Scales never meet the weights where a tile of K lies in one group: the product of a tile `[BLOCK_N, BLOCK_M]` takes
-  them, exact in float32. With few tokens it is multiplied and added. With many (CARRY) a second sum would not fit into
-  the registers; so the one sum is kept in units of the current group's scale, and turned to the next one's,
-
-      acc <- acc scale[g] / scale[g + 1] + W[g + 1] x
-
-  as Horner's rule evaluates a polynomial. A tile of several groups is scaled relative to its first one.
+- Scales never meet the weights where a tile of K lies in one group: the tile's product `[BLOCK_N, BLOCK_M]` takes
+  them, in float32, and not its `[BLOCK_N, BLOCK_K]` weights. A tile of several groups is first scaled relative to its
+  first one. That also keeps the tensor cores honest: they read the weights' registers while the program goes on, and
+  only who waits for a product may write the next weights there.
 - SPLIT: few tokens leave few tiles, and a GPU wants several programs a multiprocessor. So K is cut into ranges, whose
   partial sums the program that finishes last adds up (split_sum.py).
 - OVERLAP (compute capability 9.0): the kernel may start while the one before it still runs (NVIDIA, CUDA C++
@@ -62,12 +59,12 @@ def _unit(scale):
     return tl.where(tl.abs(first) < LEAST, LEAST, first)
 
 
-@triton.jit(do_not_specialize=["M"])
+@triton.jit(do_not_specialize=["M", "per_split"])
 def _int4_linear(
-    y, partial, arrivals, x, words, scales, zeros, magic, M, N, K, x_row, stride,
-    OFFSET: tl.constexpr, GROUP: tl.constexpr, HAS_ZEROS: tl.constexpr, CARRY: tl.constexpr, SPLIT: tl.constexpr,
+    y, partial, arrivals, x, words, scales, zeros, magic, M, N, K, x_row, stride, per_split,
+    OFFSET: tl.constexpr, GROUP: tl.constexpr, HAS_ZEROS: tl.constexpr, SPLIT: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr, OVERLAP: tl.constexpr,
-    AHEAD: tl.constexpr,
+    AHEAD: tl.constexpr, LATE: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = x.dtype.element_ty
     STEP: tl.constexpr = BLOCK_K // 64 * 512
@@ -75,13 +72,13 @@ def _int4_linear(
     m = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = row_tile * BLOCK_N + tl.arange(0, BLOCK_N)
     some = m < M
-    per_split = tl.cdiv(K // BLOCK_K, splits)
     first = split * per_split
     last = tl.minimum(first + per_split, K // BLOCK_K)
     w_at = words + places(row_tile, K, BLOCK_N, BLOCK_K)
     x_at = x + m[:, None].to(tl.int64) * x_row + tl.arange(0, BLOCK_K)[None, :]
     if OVERLAP:
-        tl.extra.cuda.gdc_launch_dependents()
+        if not LATE:
+            tl.extra.cuda.gdc_launch_dependents()
         fetch_ahead(words, row_tile, first, last, K, BLOCK_N, BLOCK_K, AHEAD)
         tl.extra.cuda.gdc_wait()
     scale = _of_groups(scales, first * BLOCK_K, stride, n, GROUP, BLOCK_K)
@@ -98,16 +95,12 @@ def _int4_linear(
         if BLOCK_K > GROUP:
             w *= _widen((scale.to(tl.float32) / _unit(scale)).to(DTYPE), BLOCK_N, BLOCK_K, GROUP)
         column = tl.minimum(step + 1, last - 1) * BLOCK_K  # asked for one step ahead
-        next_scale = _of_groups(scales, column, stride, n, GROUP, BLOCK_K)
-        if CARRY:
-            acc = tl.dot(w, x_tile.T, acc) * (_unit(scale) / _unit(next_scale))
-        else:
-            acc += tl.dot(w, x_tile.T) * _unit(scale)
-        scale = next_scale
+        acc += tl.dot(w, x_tile.T) * _unit(scale)
+        scale = _of_groups(scales, column, stride, n, GROUP, BLOCK_K)
         if HAS_ZEROS:
             zero = _of_groups(zeros, column, stride, n, GROUP, BLOCK_K)
-    if CARRY:
-        acc *= _unit(scale)
+    if OVERLAP and LATE:
+        tl.extra.cuda.gdc_launch_dependents()
     inside = some[None, :] & (n < N)[:, None]
     y_at = y + m[None, :].to(tl.int64) * N + n[:, None]
     if SPLIT:
@@ -133,11 +126,11 @@ def int4_linear(
     block_n: int,
     block_k: int,
     split: int,
-    carry: bool,
     num_warps: int,
     num_stages: int,
     ahead: int = 0,
     overlap: bool = False,
+    late: bool = False,
 ) -> None:
     """Launch: y `[M, N]` contiguous, x `[M, K]` with rows of stride 1, words as in int4_words.py, scales and zeros
     `[K / group_size, N rounded up to 64]`, partial `[tiles, split, block_m, block_n]` float32 (None without a split),
@@ -147,7 +140,8 @@ def int4_linear(
     grid = triton.cdiv(outputs, block_n), split, triton.cdiv(rows, block_m)
     _int4_linear[grid](
         y, partial, arrivals, x, words, scales, zeros, MAGIC[x.dtype], rows, outputs, columns, x.stride(0),
-        scales.stride(0), OFFSET=OFFSET[x.dtype], GROUP=group_size, HAS_ZEROS=zeros is not None, CARRY=carry,
-        SPLIT=split > 1, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, STAGES=num_stages, OVERLAP=overlap,
-        AHEAD=ahead, num_warps=num_warps, **({"launch_pdl": True} if overlap else {}),
+        scales.stride(0), triton.cdiv(columns // block_k, split), OFFSET=OFFSET[x.dtype], GROUP=group_size,
+        HAS_ZEROS=zeros is not None, SPLIT=split > 1, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k,
+        STAGES=num_stages, OVERLAP=overlap, AHEAD=ahead, LATE=late, num_warps=num_warps,
+        **({"launch_pdl": True} if overlap else {}),
     )  # fmt: skip

@@ -25,7 +25,9 @@ def linear(x: Tensor, weight: KernelWeight) -> Tensor:
     return dequantize_then_multiply(x, weight) if x.shape[0] >= MANY else fused(x, weight)
 
 
-def fused(x: Tensor, weight: KernelWeight, tile: Tile | None = None, overlap: bool | None = None) -> Tensor:
+def fused(
+    x: Tensor, weight: KernelWeight, tile: Tile | None = None, overlap: bool | None = None, late: bool = False
+) -> Tensor:
     """x [M, K] -> x W^T [M, N] in one launch. Captured CUDA graphs may hold it; calls with one weight must follow one
     another on a stream. Raises ValueError for what does not fit.
     """
@@ -47,7 +49,17 @@ def fused(x: Tensor, weight: KernelWeight, tile: Tile | None = None, overlap: bo
         if tiles > len(arrivals):
             arrivals = torch.zeros(tiles, dtype=torch.int32, device=x.device)
     int4_linear.int4_linear(
-        y, partial, arrivals, x, weight.words, weight.scales, weight.zeros, weight.group_size, *tile, overlap=overlap
+        y,
+        partial,
+        arrivals,
+        x,
+        weight.words,
+        weight.scales,
+        weight.zeros,
+        weight.group_size,
+        *tile,
+        overlap=overlap,
+        late=late,
     )
     return y
 

@@ -68,7 +68,7 @@ def _reference(inputs: Inputs, rows: Tensor | None) -> Tensor:
     return x.double() @ inputs.weight.double().T
 
 
-def _stored(state: Inputs | State, rows: Tensor | None) -> Tensor:
+def stored_reference(state: Inputs | State, rows: Tensor | None) -> Tensor:
     """float64 on the rounded weights."""
     weight = state.packed if isinstance(state, Inputs) else state.stored
     return (state.x if rows is None else state.x[rows]).double() @ weight.dequantize(torch.float64).T
@@ -205,7 +205,7 @@ INT4 = Ladder(
             about="a quarter of the memory, and more traffic than before: W is written out and read again",
             moved=_written_out,
             memory=lambda w: 4 * _room(w),
-            own_reference=_stored,
+            own_reference=stored_reference,
         ),
         _triton(
             "fused, plain",
@@ -214,7 +214,7 @@ INT4 = Ladder(
             "int4_plain",
             prepare=_as_stored,
             refuses=_sixteen_bits,
-            own_reference=_stored,
+            own_reference=stored_reference,
         ),
         _triton(
             "gemv",
@@ -224,7 +224,7 @@ INT4 = Ladder(
             "int4_words",
             prepare=_kernel,
             refuses=_one_token,
-            own_reference=_stored,
+            own_reference=stored_reference,
         ),
         _triton(
             "fused",
@@ -233,7 +233,7 @@ INT4 = Ladder(
             *_FUSED,
             prepare=_kernel,
             refuses=_sixteen_bits,
-            own_reference=_stored,
+            own_reference=stored_reference,
         ),
         _triton(
             "dequantise once",
@@ -244,7 +244,7 @@ INT4 = Ladder(
             prepare=_kernel,
             moved=_written_out,
             refuses=_sixteen_bits,
-            own_reference=_stored,
+            own_reference=stored_reference,
         ),
         _triton(
             "chosen by batch",
@@ -254,7 +254,7 @@ INT4 = Ladder(
             "int4_dequantize",
             prepare=_kernel,
             refuses=_sixteen_bits,
-            own_reference=_stored,
+            own_reference=stored_reference,
         ),
         _triton(
             "W8A8",

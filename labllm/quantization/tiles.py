@@ -15,14 +15,13 @@ from labllm.quantization.kernel_layout import BLOCK, SPLITS
 
 class Tile(NamedTuple):
     """What a program of kernels/int4_linear.py takes: tokens, outputs, inputs a step, and in how many ranges K is cut;
-    whether the sum is carried from group to group; warps, stages of the software pipeline, tiles to fetch ahead.
+    warps, stages of the software pipeline, tiles of weights to fetch ahead.
     """
 
     block_m: int
     block_n: int
     block_k: int
     split: int
-    carry: bool
     num_warps: int
     num_stages: int
     ahead: int = 0
@@ -43,18 +42,16 @@ def tile_for(tokens: int, outputs: int, inputs: int, group_size: int, machine: M
     block_k = 128 if inputs % 128 == 0 and group_size % 128 == 0 else 64
     if tokens <= 16:
         block_n = 128 if wide else BLOCK
-        split = _split(-(-outputs // block_n), inputs // block_k, 3 * machine.cores)
-        return Tile(16, block_n, block_k, split, False, 4, 3, 4)
+        split = _split(-(-outputs // block_n), inputs // block_k, 4 * machine.cores)
+        return Tile(16, block_n, block_k, split, 4, 3, 2)
     block_m = 32 if tokens <= 32 else 64 if tokens <= 64 else 128
-    block_n, num_warps = (128, 8) if wide else (BLOCK, 4)
-    tiles = -(-outputs // block_n) * -(-tokens // block_m)
-    split = _split(tiles, inputs // block_k, machine.cores * (2 if tokens <= 64 else 1))
-    return Tile(block_m, block_n, block_k, split, tokens > 64, num_warps, 3)
+    tiles = -(-outputs // BLOCK) * -(-tokens // block_m)
+    return Tile(block_m, BLOCK, block_k, _split(tiles, inputs // block_k, 3 * machine.cores), 4, 3)
 
 
 def strip_for(outputs: int) -> Strip:
     """The strip for one token."""
-    return Strip(2, 256, 4, 1)
+    return Strip(1 if outputs < 8192 else 2, 512, 8, 1)
 
 
 def _split(tiles: int, steps: int, programs: int) -> int:

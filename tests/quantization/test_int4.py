@@ -53,22 +53,20 @@ def test_fused_equals_the_dequantised_weight(
     assert error(out, x, weight) <= 1
 
 
-@pytest.mark.parametrize("carry", [True, False])
 @pytest.mark.parametrize("split", [1, 2, 3, 16])
-def test_however_k_is_cut_the_sum_is_the_same_and_the_counters_are_zero_again(split: int, carry: bool) -> None:
+def test_however_k_is_cut_the_sum_is_the_same_and_the_counters_are_zero_again(split: int) -> None:
     weight, x = packed(128, 384, 64), tokens(2, 384)
     kernel = kernel_layout(weight)
     with Poisoned():
-        out = int4.fused(x, kernel, Tile(16, 64, 64, split, carry, 4, 2))
+        out = int4.fused(x, kernel, Tile(16, 64, 64, split, 4, 2))
     assert error(out, x, weight) <= 1
     assert not kernel.arrivals.any()
 
 
-@pytest.mark.parametrize("carry", [True, False])
-def test_a_group_of_scale_zero_adds_nothing(carry: bool) -> None:
+def test_a_group_of_scale_zero_adds_nothing() -> None:
     weight, x = packed(64, 256, 64), tokens(2, 256)
     weight.scales[:, 1] = 0
-    out = int4.fused(x, kernel_layout(weight), Tile(16, 64, 64, 1, carry, 4, 2))
+    out = int4.fused(x, kernel_layout(weight), Tile(16, 64, 64, 1, 4, 2))
     assert error(out, x, weight) <= 1
 
 
@@ -125,7 +123,7 @@ def test_no_tokens_are_no_work() -> None:
         (lambda w: int4.fused(tokens(2, 32), w), r"x must be \[M, 64\] for a \[64, 64\] weight; got \[2, 32\]"),
         (lambda w: int4.gemv(tokens(2, 64), w), r"one token, x \[1, K\]; got 2"),
         (lambda w: int4.dequantize(w, torch.float16, range(32, 64)), "start at a multiple of 64"),
-        (lambda w: int4.fused(tokens(1, 64), w, Tile(16, 128, 64, 1, False, 4, 2)), "a tile must divide the weight"),
+        (lambda w: int4.fused(tokens(1, 64), w, Tile(16, 128, 64, 1, 4, 2)), "a tile must divide the weight"),
     ],
 )
 def test_what_does_not_fit_is_refused(call, message: str) -> None:
