@@ -101,28 +101,34 @@ class Engine:
         Where a step of the model raises, its requests end with reason error and the engine serves on.
         """
         self._give_up_late()
+        begun = self.clock.now()
         step = self.scheduler.schedule()
         if step.num_tokens:
-            self._start(step)
+            self._start(step, begun)
         if self._flights and (len(self._flights) > self.executor.lookahead or not step.num_tokens):
             self._read()
         changed, self._changed = self._changed, []
         return changed
 
-    def _start(self, step: ScheduledStep) -> None:
+    def _start(self, step: ScheduledStep, begun: float) -> None:
         now = self.clock.now()
         for request in step.seated:
             if request.first_scheduled is None:
                 request.first_scheduled = now
-        scheduled = Scheduled.of(now, self.scheduler, self.pool.num_blocks - self.pool.num_free)
+        running, waiting = len(self.scheduler.running), self.scheduler.num_waiting
+        used = self.pool.num_blocks - self.pool.num_free
         try:
-            self._flights.append(Flight(step, self.executor.run(step), scheduled))
+            pending = self.executor.run(step)
         except Exception as error:
             self._fail([step], error)
+            return
+        scheduled = Scheduled(now, running, waiting, used, now - begun, self.clock.now() - now)
+        self._flights.append(Flight(step, pending, scheduled))
 
     def _read(self) -> None:
         """Wait for the oldest step in flight and hand its ids out."""
         step, pending, scheduled = self._flights.popleft()
+        begun = self.clock.now()
         try:
             tokens = pending.wait()
         except Exception as error:
@@ -130,12 +136,13 @@ class Engine:
             self._flights.clear()
             return
         now = self.clock.now()
-        if self.log is not None:
-            self.log.append(scheduled.ended(now, step))
         changed, ended = update(step, tokens, now, self.scheduler)
         self._changed += changed
         for request in ended:
             self._leave(request, now)
+        if self.log is not None:
+            update_seconds = self.clock.now() - now
+            self.log.append(scheduled.ended(step, now, now - begun, update_seconds, tokens.device))
 
     def _fail(self, steps: Iterable[ScheduledStep], error: Exception) -> None:
         """What was computed in these steps cannot be trusted: their requests end."""

@@ -15,10 +15,14 @@ from labllm.serving.scheduler import ScheduledStep
 
 
 class Tokens(NamedTuple):
-    """Of each chunk that samples, in order: the id, and what the sampler reports as log-probabilities (or None)."""
+    """Of each request of `step.sampling`: the id, and what the sampler reports as log-probabilities (or None).
+
+    device  from when to when a GPU worked on the step, seconds by its own clock
+    """
 
     ids: list[int]
     logprobs: Sequence[Any] | None = None
+    device: tuple[float, float] | None = None
 
 
 class Pending(Protocol):

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from labllm.serving.scheduler import ScheduledStep, Scheduler
+from labllm.serving.scheduler import ScheduledStep
+
+Span = tuple[float, float] | None
+
+
+class Spent(NamedTuple):
+    """Seconds that the engine's thread spent on a step; while it waits, a device computes."""
+
+    schedule: float = 0.0
+    run: float = 0.0
+    wait: float = 0.0
+    update: float = 0.0
 
 
 class StepRecord(NamedTuple):
@@ -17,6 +28,8 @@ class StepRecord(NamedTuple):
     chunks       (request id, num_computed, num_new), decodes first
     running, waiting, used_blocks   requests and blocks after it was scheduled
     preempted    ids of requests that lost their place to it
+    spent        where the engine's thread was
+    device       from when to when a GPU worked on it, seconds by the GPU's own clock; None elsewhere
     """
 
     start: float
@@ -26,6 +39,13 @@ class StepRecord(NamedTuple):
     waiting: int
     used_blocks: int
     preempted: tuple[str, ...] = ()
+    spent: Spent = Spent()
+    device: Span = None
+
+    @property
+    def decodes(self) -> bool:
+        """Whether every chunk is one token."""
+        return all(new == 1 for _, _, new in self.chunks)
 
 
 class Scheduled(NamedTuple):
@@ -35,13 +55,13 @@ class Scheduled(NamedTuple):
     running: int
     waiting: int
     used_blocks: int
+    schedule: float
+    run: float
 
-    @classmethod
-    def of(cls, now: float, scheduler: Scheduler, used_blocks: int) -> Scheduled:
-        """As things stand after `schedule`."""
-        return cls(now, len(scheduler.running), scheduler.num_waiting, used_blocks)
-
-    def ended(self, now: float, step: ScheduledStep) -> StepRecord:
+    def ended(self, step: ScheduledStep, end: float, wait: float, update: float, device: Span) -> StepRecord:
         """The whole record."""
         chunks = tuple((c.request.id, c.num_computed, c.num_new) for c in step.chunks)
-        return StepRecord(self.start, now, chunks, *self[1:], tuple(r.id for r in step.preempted))
+        preempted, spent = tuple(r.id for r in step.preempted), Spent(self.schedule, self.run, wait, update)
+        return StepRecord(
+            self.start, end, chunks, self.running, self.waiting, self.used_blocks, preempted, spent, device
+        )

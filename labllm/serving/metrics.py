@@ -20,6 +20,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from labllm.serving.breakdown import Breakdown
 from labllm.serving.log import StepRecord
 from labllm.serving.request import Request
 
@@ -85,6 +86,7 @@ class RunMetrics:
     seconds     from the first arrival to the last end
     occupancy   share of seat-seconds, max_num_seqs seats, in which a sequence was computed that was still wanted
     kv_use      share of the block-seconds in which a block was held; both None without a log
+    decode      where the time of steps of decodes goes
     """
 
     requests: tuple[RequestMetrics, ...]
@@ -92,6 +94,7 @@ class RunMetrics:
     seconds: float
     occupancy: float | None = None
     kv_use: float | None = None
+    decode: Breakdown | None = None
 
     @classmethod
     def of(
@@ -104,9 +107,8 @@ class RunMetrics:
             raise ValueError("A run needs at least one request that ended with an answer.")
         seconds = max(r.arrival + r.e2e for r in good) - min(r.arrival for r in good)
         occupancy = _share([(s, _wanted(s, ends(good))) for s in log], max_num_seqs)
-        return cls(
-            good, len(ended) - len(good), seconds, occupancy, _share([(s, s.used_blocks) for s in log], num_blocks)
-        )
+        kv_use = _share([(s, s.used_blocks) for s in log], num_blocks)
+        return cls(good, len(ended) - len(good), seconds, occupancy, kv_use, Breakdown.of(log))
 
     @property
     def num_tokens(self) -> int:
@@ -159,6 +161,8 @@ class RunMetrics:
             found["preemptions"] = (float(self.preemptions), "requests")
         if self.prefix_hits:
             found["prefix hits"] = (self.prefix_hits, "%")
+        if self.decode is not None and self.decode.busy is not None:
+            found |= self.decode.named()
         return found
 
 

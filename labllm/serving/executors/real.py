@@ -23,9 +23,9 @@ from labllm.models.llama import Llama
 from labllm.serving.config import EngineConfig
 from labllm.serving.executors.real_graphs import Decoded, DecodeSteps
 from labllm.serving.executors.real_inputs import UNKNOWN, Inputs, Preparer
-from labllm.serving.executors.real_pending import Arriving
+from labllm.serving.executors.real_pending import Arriving, GpuClock
 from labllm.serving.executors.real_rows import Rows
-from labllm.serving.sampling import Sampled, Sampler
+from labllm.serving.sampling import Sampled, Sampler, SamplingBatch
 from labllm.serving.scheduler import ScheduledStep
 
 
@@ -55,26 +55,34 @@ class RealExecutor:
         self.last_ids = torch.zeros(config.max_num_seqs + 1, dtype=torch.int64, device=self.device)
         cuda = self.device.type == "cuda"
         self.lookahead = int(cuda)
+        self.clock = GpuClock() if cuda else None
         self.decode_steps = DecodeSteps(self.model, config, self.last_ids) if cuda else None
 
     @torch.inference_mode()
     def run(self, step: ScheduledStep) -> Arriving:
         """Start a step. Raises what the model raises."""
         inputs, rows = self.prepare(step), self.rows.batch(step)
+        start = None if self.clock is None else self.clock.mark()
+        sampled = self._sampled(inputs, rows)
+        wanted = sampled is not None and sampled.logprobs is not None
+        counts = [request.params.logprobs for request in step.sampling] if wanted else ()
+        return Arriving(sampled, counts, self.clock, start)
+
+    def _sampled(self, inputs: Inputs, rows: SamplingBatch | None) -> Sampled | None:
+        """The next ids of those that sample, on the device; None where nobody does."""
         graphed = self.decode_steps is not None and inputs.decodes
         logits, likeliest = self.decode_steps.run(inputs) if graphed else Decoded(self._launch(inputs), None)
         if rows is None:
-            return Arriving(None, ())
+            return None
         chosen = slice(rows.size)  # those that sample stand first among decodes
         if not inputs.samples[chosen].all():
             chosen = self._sent(inputs.samples.nonzero()[0])
         if graphed and rows.greedy:
-            return Arriving(Sampled(likeliest[chosen]), ())
+            return Sampled(likeliest[chosen])
         sampled = self.sampler.sample(logits[chosen], rows)
         if self.lookahead:
             self.last_ids[self._sent(inputs.seats[inputs.samples])] = sampled.ids
-        counts = () if rows.num_logprobs is None else [request.params.logprobs for request in step.sampling]
-        return Arriving(sampled, counts)
+        return sampled
 
     def _launch(self, inputs: Inputs) -> Tensor:
         """logits [B, V], the model's operations launched one by one."""

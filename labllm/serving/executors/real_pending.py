@@ -15,27 +15,48 @@ from labllm.serving.executor import Tokens
 from labllm.serving.sampling import Logprobs, Sampled
 
 
-class Arriving:
-    """`sampled` of one step; `counts` are the `logprobs` that each row asked for."""
+class GpuClock:
+    """The GPU's own seconds, by events in its stream."""
 
-    def __init__(self, sampled: Sampled | None, counts: Sequence[int | None]) -> None:
-        self._counts = counts
+    def __init__(self) -> None:
+        self._origin = self.mark()
+
+    @staticmethod
+    def mark() -> torch.cuda.Event:
+        """A moment behind everything that is queued."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, event: torch.cuda.Event) -> float:
+        """When the GPU passed the event, which it has."""
+        return self._origin.elapsed_time(event) / 1e3
+
+
+class Arriving:
+    """`sampled` of one step; `counts` are the `logprobs` that each row asked for; on a GPU its clock and the start."""
+
+    def __init__(
+        self,
+        sampled: Sampled | None,
+        counts: Sequence[int | None],
+        clock: GpuClock | None = None,
+        start: torch.cuda.Event | None = None,
+    ) -> None:
+        self._counts, self._clock, self._start = counts, clock, start
         self._ids = None if sampled is None else _sent(sampled.ids)
         logprobs = None if sampled is None else sampled.logprobs
         self._logprobs = None if logprobs is None else Logprobs(*map(_sent, logprobs))
-        self._event: torch.cuda.Event | None = None
-        if sampled is not None and sampled.ids.is_cuda:
-            self._event = torch.cuda.Event()
-            self._event.record()
+        self._end = None if clock is None else clock.mark()
 
     def wait(self) -> Tokens:
         """The ids on the host."""
-        if self._ids is None:
-            return Tokens([])
-        if self._event is not None:
-            self._event.synchronize()
+        span = None
+        if self._end is not None:
+            self._end.synchronize()
+            span = self._clock.seconds(self._start), self._clock.seconds(self._end)
         logprobs = None if self._logprobs is None else self._logprobs.on_host(self._counts)
-        return Tokens(self._ids.tolist(), logprobs)
+        return Tokens([] if self._ids is None else self._ids.tolist(), logprobs, span)
 
 
 def _sent(tensor: Tensor) -> Tensor:
