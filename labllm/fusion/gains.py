@@ -1,7 +1,8 @@
 """What a fusion gained beside what its count of bytes promised, and what a compiler gained without a line from us.
 
-Where memory sets the pace, the time falls as the bytes do. A gain below the promise says that something else set it:
-launches (few rows), caches that held the intermediates, a kernel that does not reach its limit.
+Where memory sets the pace, the time falls as the bytes do. A gain below the promise says that something else set it
+(arithmetic, caches that held the intermediates, a kernel short of its limit), a gain above it that the unfused launches
+are short of theirs, or that there are many of them for few rows.
 """
 
 from __future__ import annotations

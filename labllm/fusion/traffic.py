@@ -6,7 +6,8 @@ what comes from outside is read once, and what somebody needs later is written o
     before = sum over launches of (bytes read + bytes written)
     after  = bytes read from outside, each once + bytes of what is kept, each once
 
-before / after is the most that fusion can give where memory sets the pace. It says nothing where arithmetic does.
+before / after is what fusion gives where memory sets the pace and all launches use it equally well. It says nothing
+where arithmetic sets the pace.
 """
 
 from __future__ import annotations
