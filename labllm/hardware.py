@@ -176,6 +176,7 @@ _QUESTIONS = {
 }
 
 
+@functools.cache  # looking through the folders of packages takes longer than a launch
 def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
