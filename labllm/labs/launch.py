@@ -6,6 +6,7 @@ buffer of NaN: a load that goes too far spoils the answer, and a store that goes
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +48,7 @@ def fenced(values: Tensor, stride: int | None = None) -> Fenced:
 
 def launch(kernel: Function, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
     """Run `kernel`, Triton with or without its decorator. Raises what the kernel raises, free of what wraps it."""
-    function = triton.jit(getattr(kernel, "fn", kernel))
+    function = kernel if hasattr(kernel, "fn") else _decorated(kernel)
     try:
         with np.errstate(all="ignore"):  # the interpreter computes in NumPy, which warns where a GPU does not
             function[grid](*arguments, **constants)
@@ -55,3 +56,9 @@ def launch(kernel: Function, grid: tuple[int, ...], *arguments: Any, **constants
         while error.__cause__ is not None:
             error = error.__cause__
         raise error from None
+
+
+@functools.lru_cache(maxsize=64)
+def _decorated(kernel: Function) -> Any:
+    """One decorated form a function, so that calling it again compiles nothing."""
+    return triton.jit(kernel)

@@ -15,7 +15,7 @@ from labllm.kernels import TritonUnavailable
 from labllm.labs import check
 from labllm.labs.exercises import rms_norm_row, rope_pairs
 from labllm.labs.language import _Missing, tl, triton
-from labllm.labs.launch import GUARD, fenced
+from labllm.labs.launch import GUARD, fenced, launch
 from labllm.labs.registry import get, solution_function
 from labllm.labs.result import State
 
@@ -115,6 +115,22 @@ def test_a_stand_in_says_what_is_missing_when_it_is_launched():
     kernel = _Missing().jit(asks_torch)
     with pytest.raises(TritonUnavailable, match="asks_torch is a Triton kernel and Triton is not installed here"):
         kernel[(1,)](1, BLOCK=16)
+
+
+@interpreted
+def test_a_plain_kernel_is_decorated_once(monkeypatch: pytest.MonkeyPatch):
+    made = []
+    monkeypatch.setattr(triton, "jit", lambda fn, jit=triton.jit: made.append(fn) or jit(fn))
+
+    def fill(target, BLOCK: tl.constexpr):
+        tl.store(target + tl.arange(0, BLOCK), 1.0)
+
+    for _ in range(3):
+        target = torch.zeros(4)
+        launch(fill, (1,), target, BLOCK=4)
+        assert target.tolist() == [1, 1, 1, 1]
+    launch(triton.jit(fill), (1,), target, BLOCK=4)
+    assert made == [fill, fill]
 
 
 def test_the_fence_lies_between_rows_too():

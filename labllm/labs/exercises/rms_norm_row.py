@@ -149,6 +149,7 @@ def as_rung(kernel: Function) -> Rung:
         needs=("triton",),
         moved=passes_cost(6, 5, 1),
         memory=room(2),
+        sources=(getattr(kernel, "fn", kernel),),
     )
 
 

@@ -180,7 +180,7 @@ def as_rung(kernel: Function) -> Rung:
         return q.flatten(1), *(c.flatten(0, 1)[: len(q)].flatten(1) for c in (inputs.k_cache, inputs.v_cache))
 
     about = "your kernel for q and for k, then the cache write: a turned key is written and read again"
-    return Rung("yours", separate, about=about, needs=("triton",), sources=(_launched,))
+    return Rung("yours", separate, about=about, needs=("triton",), sources=(getattr(kernel, "fn", kernel), _launched))
 
 
 def _case(name: str, tokens: int, heads: int, pairs: int, positions: tuple[int, ...] = ()) -> Case:
