@@ -114,11 +114,12 @@ class Llama(nn.Module):
         """Layer `index` on h [T, H] at positions [T] int64 -> [T, H]."""
         return self._layer(index, h, Angles.of(self.rope, positions, self.dtype), step)
 
-    def _layer(self, index: int, h: Hidden, angles: Angles, step: Step) -> Hidden:
+    def _layer(self, index: int, h: Hidden, angles: Angles, step: Step, rows: Tensor | None = None) -> Hidden:
         layer = self.model.layers[str(index)]
-        if self.operations is None:
-            return layer(h, angles.cos, angles.sin, self.attend, step)
-        return layer(h, angles, self.attend, step, self.operations)
+        if self.operations is not None:
+            return layer(h, angles, self.attend, step, self.operations, rows)
+        h = layer(h, angles.cos, angles.sin, self.attend, step)
+        return h if rows is None else h[rows]
 
     def logits(self, h: Hidden) -> Tensor:
         """Final norm and head: h [N, H] -> [N, V]."""
@@ -128,8 +129,12 @@ class Llama(nn.Module):
         h = norm(h) if self.operations is None else self.operations.norm(h, norm)[0]
         return F.linear(h, self.model.embed_tokens.weight) if tied else self.lm_head(h)
 
-    def hidden(self, ids: Tensor, step: Step) -> Hidden:
-        """All of this model's layers over ids [T] int64 -> [T, H]; raises ValueError past the last position."""
+    def hidden(self, ids: Tensor, step: Step, rows: Tensor | None = None) -> Hidden:
+        """All of this model's layers over ids [T] int64 -> [T, H]; raises ValueError past the last position.
+
+        With rows [N] int64 only those are wanted of the last layer -> [N, H]: behind its attention, which writes all
+        keys and values, the others are not computed.
+        """
         if step.max_seq_len > self.config.max_position_embeddings:
             raise ValueError(
                 f"A sequence has {step.max_seq_len} tokens; the model knows "
@@ -138,13 +143,12 @@ class Llama(nn.Module):
         h = self.embed(ids)
         angles = Angles.of(self.rope, step.positions, h.dtype)
         for index in self.layers:
-            h = self._layer(index, h, angles, step)
+            h = self._layer(index, h, angles, step, rows if index == self.layers[-1] else None)
         return h
 
     def forward(self, ids: Tensor, step: Step) -> Tensor:
         """One step: ids [T] int64 -> logits [B, V] of each sequence's last token."""
-        h = self.hidden(ids, step)
-        return self.logits(h if step.decodes else h[step.last])
+        return self.logits(self.hidden(ids, step, None if step.decodes else step.last))
 
     def forward_dense(self, ids: Tensor) -> Tensor:
         """The form of textbooks: ids [B, T] int64 -> logits [B, T, V], causal, without a cache; differentiable."""

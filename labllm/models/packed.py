@@ -66,10 +66,23 @@ class PackedLayer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = PackedMLP(config, layer, linear)
 
-    def forward(self, h: Hidden, angles: Angles, attend: Attend, step: Step, operations: Operations) -> Hidden:
-        """h [T, H], plain before the first layer -> [T, H], carried where the operations leave the sum open."""
+    def forward(
+        self,
+        h: Hidden,
+        angles: Angles,
+        attend: Attend,
+        step: Step,
+        operations: Operations,
+        rows: Tensor | None = None,
+    ) -> Hidden:
+        """h [T, H], plain before the first layer -> [T, H], carried where the operations leave the sum open.
+
+        With rows [N] int64 only those go on behind attention -> [N, H].
+        """
         qkv, residual = operations.project(h, self.input_layernorm, self.self_attn.qkv_proj)
         x = self.self_attn.attend(qkv, angles, attend, step, operations)
+        if rows is not None:
+            x, residual = x[rows], residual[rows]
         h = operations.join(x, self.self_attn.o_proj, residual)
         x, residual = operations.gate(h, self.post_attention_layernorm, self.mlp.gate_up_proj)
         return operations.join(x, self.mlp.down_proj, residual)
