@@ -39,6 +39,13 @@ def bursty(rate: float, variation: float) -> Numbers:
     return lambda generator, count: generator.gamma(shape, 1 / (rate * shape), count).cumsum()
 
 
+ARRIVALS: dict[str, Callable[[float], Numbers]] = {
+    "at once": lambda rate: at_once(),
+    "Poisson": poisson,
+    "bursty": lambda rate: bursty(rate, 3.0),
+}
+
+
 def fixed(length: int) -> Numbers:
     """Every length is the same. Raises ValueError below one token."""
     return uniform(length, length)

@@ -16,6 +16,7 @@ from labllm.serving.ladder import BATCHING, Traffic, traffic
 from labllm.serving.simulated_ladder import SIMULATED, Fleet, fleet_trace
 from labllm.serving.traces import Trace
 
+RUNGS = ("static", "continuous")
 TRACES: Mapping[str, Callable[[Mapping[str, Any]], Trace]] = {
     BATCHING.name: lambda workload: traffic(Traffic(**workload)),
     SIMULATED.name: lambda workload: fleet_trace(Fleet(**workload)),
@@ -39,7 +40,12 @@ def gains(records: Sequence[Record], ladder: str = BATCHING.name) -> list[Gain]:
     """Gains over the ratio, all requests there at the beginning: of the machine and setting with the most ratios."""
     settings: dict[tuple[Any, ...], dict[int, dict[str, Record]]] = defaultdict(lambda: defaultdict(dict))
     for r in records:
-        if r.ladder == ladder and r.seconds and not r.workload["rate"] and r.rung in ("static", "continuous"):
+        if (
+            r.ladder == ladder
+            and r.seconds
+            and r.workload["arrivals"] == "at once"
+            and r.rung in ("static", "continuous")
+        ):
             others = tuple(sorted((name, value) for name, value in r.workload.items() if name != "ratio"))
             settings[r.host.name, others][r.workload["ratio"]][r.rung] = r
     whole = [{ratio: pair for ratio, pair in by_ratio.items() if len(pair) == 2} for by_ratio in settings.values()]

@@ -26,7 +26,7 @@ from labllm.models.pico import WEIGHTS, kept_pico, pico, pico_tokenizer
 from labllm.models.pico.shape import PICO
 from labllm.roofline import Cost
 from labllm.serving import peers, replay, rungs
-from labllm.serving.arrivals import bimodal, fixed, poisson
+from labllm.serving.arrivals import ARRIVALS, bimodal, fixed
 from labllm.serving.config import RUNGS
 from labllm.serving.replay import Run
 from labllm.serving.rungs import Served, Task, gang_cost, ids_of, least_cost, named, quiet, ready, serve
@@ -46,13 +46,14 @@ ABOUT = {
 class Traffic:
     """`requests` of `prompt` tokens, the first `shared` of them alike; a quarter of the answers `ratio` times as long.
 
-    answer is the mean length: 76 gives 16 and 256 tokens at ratio 16. rate 0: all are there at the beginning.
+    answer is the mean length: 76 gives 16 and 256 tokens at ratio 16. The rate means nothing where all come at once.
     """
 
     ratio: int = axis(16, 1, 2, 4, 8, 16, 32, unit="x", label="longest over shortest answer")
     max_num_seqs: int = axis(16, 1, 2, 4, 8, 16, 32, 64, unit="seats", label="max_num_seqs")
     requests: int = axis(64, 8, 16, 32, 64, 128, 256, unit="requests", label="requests")
-    rate: int = axis(0, 0, 2, 4, 8, 16, 32, 64, unit="requests/s", label="arrivals")
+    arrivals: str = axis("at once", *ARRIVALS, label="arrivals")
+    rate: int = axis(8, 1, 2, 4, 8, 16, 32, 64, unit="requests/s", label="rate")
     answer: int = axis(76, 19, 38, 76, 152, unit="tokens", label="mean answer")
     prompt: int = axis(32, 16, 32, 128, 512, unit="tokens", label="prompt")
     shared: int = axis(0, 0, 16, 96, 480, unit="tokens", label="shared beginning")
@@ -69,7 +70,7 @@ def traffic(w: Traffic, seed: int = 0) -> Trace:
     """The trace of a workload. Raises ValueError where the shared beginning leaves a prompt nothing of its own."""
     if w.shared >= w.prompt:
         raise ValueError(f"A prompt of {w.prompt} tokens cannot begin with {w.shared} shared ones and go on.")
-    arrivals = poisson(w.rate) if w.rate else None
+    arrivals = ARRIVALS[w.arrivals](w.rate)
     made = trace(w.requests, fixed(w.prompt - w.shared), bimodal(*lengths(w.answer, w.ratio), LONG), arrivals, seed)
     if not w.shared:
         return made
@@ -121,7 +122,7 @@ def _peer(task: Task, way: str) -> list[list[int]]:
 
 
 def _no_arrivals(w: Traffic) -> str | None:
-    return "it has no line: all requests must be there at the beginning (rate 0)" if w.rate else None
+    return "it has no line: all requests must be there at once" if w.arrivals != "at once" else None
 
 
 def _rung(name: str) -> Rung:

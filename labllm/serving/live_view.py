@@ -14,7 +14,7 @@ from labllm.serving import timeline
 from labllm.serving.gangs import gain_bound
 from labllm.serving.ladder import Traffic, lengths, played, traffic
 from labllm.serving.replay import Run
-from labllm.serving.timeline_view import SCHEDULERS, compared
+from labllm.serving.timeline_view import SCHEDULERS, arriving, compared, rates
 from labllm.ui import Panel, View, choice, slider
 from labllm.ui.job import Job
 from labllm.ui.series import short_name
@@ -28,9 +28,9 @@ EMPTY = "Nothing is served at these settings yet: press Run."
 def live(device: str, requests: int = 16, answer: int = 38) -> Panel:
     """A panel over length ratio, seats, arrival rate and number of requests; Run serves them twice."""
     controls = {
-        "ratio": slider(1, 2, 4, 8, 16, 32, value=8, label="longest over shortest answer"),
-        "max_num_seqs": slider(1, 2, 4, 8, 16, value=4, label="seats (max_num_seqs)"),
-        "rate": slider(0, 1, 2, 4, 8, 16, 32, label="arrivals a second (0: all at once)"),
+        "ratio": slider(1, 2, 4, 8, 16, 32, value=8, label="long over short answer"),
+        "max_num_seqs": slider(1, 2, 4, 8, 16, value=4, label="seats"),
+        "rate": rates(),
         "requests": choice(8, 16, 32, 64, value=requests),
     }
     server = _Server(device, answer)
@@ -46,13 +46,13 @@ class _Server:
         self.served: dict[tuple[Traffic, str], Run] = {}
 
     def workload(self, ratio: int, max_num_seqs: int, rate: int, requests: int) -> Traffic:
-        return Traffic(ratio, max_num_seqs, requests, rate, self.answer)
+        return Traffic(ratio, max_num_seqs, requests, **arriving(rate), answer=self.answer)
 
     def draw(self, **values: Any) -> View:
         w = self.workload(**values)
         runs = {name: self.served[w, name] for name in SCHEDULERS if (w, name) in self.served}
         short, long = lengths(w.answer, w.ratio)
-        arrivals = f"{w.rate} arrive a second" if w.rate else "all at once"
+        arrivals = f"{w.rate} arrive a second" if w.arrivals != "at once" else "all are there at the beginning"
         subtitle = f"{w.requests} requests of {short} or {long} tokens, {w.max_num_seqs} seats, {arrivals}"
         if not runs:
             return View(blank(TITLE, EMPTY, subtitle), EMPTY)
@@ -64,7 +64,7 @@ class _Server:
 
     def serve(self, values: dict[str, Any], job: Job) -> None:
         w = self.workload(**values)
-        asked = replace(w, answer=SMALLEST, rate=0) if job.smallest else w
+        asked = replace(w, answer=SMALLEST, arrivals="at once") if job.smallest else w
         job.expect(len(SCHEDULERS))
         for name in SCHEDULERS:
             job.say(f"serving by {name} batching")

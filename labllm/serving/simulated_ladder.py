@@ -19,7 +19,7 @@ from labllm.devices import KNOWN
 from labllm.models.shapes import SHAPES
 from labllm.roofline import Cost
 from labllm.serving import replay, rungs, simulation, step_time
-from labllm.serving.arrivals import bimodal, lognormal, poisson
+from labllm.serving.arrivals import ARRIVALS, bimodal, lognormal
 from labllm.serving.calibrated import calibrated
 from labllm.serving.config import RUNGS
 from labllm.serving.ladder import ABOUT, LONG, lengths
@@ -35,12 +35,16 @@ MEAN = 200  # tokens of an answer
 
 @dataclass(frozen=True)
 class Fleet:
-    """`requests` for `model` on `gpus` cards of one kind, bf16; a quarter of the answers `ratio` times as long."""
+    """`requests` for `model` on `gpus` cards of one kind, bf16; a quarter of the answers `ratio` times as long.
 
-    rate: int = axis(0, 0, 1, 2, 4, 8, 16, 32, unit="requests/s", label="arrivals")
+    The rate means nothing where all come at once.
+    """
+
     ratio: int = axis(16, 1, 2, 4, 8, 16, 32, unit="x", label="longest over shortest answer")
     max_num_seqs: int = axis(64, 8, 16, 32, 64, 128, 256, 512, unit="seats", label="max_num_seqs")
     prompt: int = axis(512, 128, 512, 2048, 8192, unit="tokens", label="prompt, on average")
+    arrivals: str = axis("at once", *ARRIVALS, label="arrivals")
+    rate: int = axis(8, 1, 2, 4, 8, 16, 32, unit="requests/s", label="rate")
     requests: int = axis(256, 64, 256, 1024, unit="requests", label="requests")
     model: str = axis("Llama-3.1-70B", "Llama-3.1-8B", "Llama-3.1-70B", "Qwen3-8B")
     gpu: str = axis("H200", "A100 80GB", "H100", "H200", "B200", label="GPU")
@@ -57,9 +61,9 @@ class Task(NamedTuple):
 
 def fleet_trace(w: Fleet, seed: int = 0) -> Trace:
     """Prompts of a long-tailed length, answers of two lengths with a mean of about MEAN tokens."""
-    arrivals = poisson(w.rate) if w.rate else None
     answers = bimodal(*lengths(MEAN, w.ratio), LONG)
-    return trace(w.requests, lognormal(w.prompt, 0.5, 3 * w.prompt), answers, arrivals, seed)
+    prompts = lognormal(w.prompt, 0.5, 3 * w.prompt)
+    return trace(w.requests, prompts, answers, ARRIVALS[w.arrivals](w.rate), seed)
 
 
 def fleet_step_time(w: Fleet) -> StepTime:
@@ -105,7 +109,7 @@ SIMULATED = Ladder(
         "small": tuple(Fleet(ratio=ratio) for ratio in (1, 4, 16)),
         "full": (
             *(Fleet(ratio=ratio) for ratio in (1, 2, 4, 8, 16, 32)),
-            *(Fleet(rate=rate) for rate in (1, 2, 4, 8, 16, 32)),
+            *(Fleet(arrivals="Poisson", rate=rate) for rate in (1, 2, 4, 8, 16, 32)),
             *(Fleet(max_num_seqs=seats) for seats in (8, 16, 32, 128, 256)),
         ),
     },

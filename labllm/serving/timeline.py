@@ -10,7 +10,8 @@ Invariant: the spans of a request do not overlap, and every chunk of the log is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from matplotlib.figure import Figure
 
@@ -21,18 +22,30 @@ from labllm.ui.style import engineering, times
 
 WAITS, READS, WRITES, WASTED = KINDS = ("waits", "reads its prompt", "writes", "computed for nothing")
 Span = tuple[float, float]
+
+
+class Part(NamedTuple):
+    """A request in steps number first to last of the log, and their seconds."""
+
+    kind: str
+    first: int
+    last: int
+    start: float
+    end: float
+
+
 Rows = list[dict[str, list[Span]]]
 
 
 def rows(run: Run) -> Rows:
     """Spans (start, length) by kind, seconds from the first arrival, of each request in the order of the trace."""
     begin = min(request.arrival for request in run.requests)
-    found: dict[str, list[tuple[str, float, float]]] = {r.id: [] for r in run.requests}
+    found: dict[str, list[Part]] = {r.id: [] for r in run.requests}
     ends = {r.id: r.finish if r.finish is not None else float("inf") for r in run.requests}
-    for step in run.log:
+    for number, step in enumerate(run.log):
         for name, _, new in step.chunks:
             kind = WASTED if step.start >= ends[name] else READS if new > 1 else WRITES
-            found[name].append((kind, step.start - begin, step.end - begin))
+            found[name].append(Part(kind, number, number, step.start - begin, step.end - begin))
     return [_row(request, found[request.id], begin) for request in run.requests]
 
 
@@ -58,23 +71,26 @@ def useful(run: Run) -> float:
     return sum(wanted) / max(1, len(wanted))
 
 
-def _row(request: Request, steps: Sequence[tuple[str, float, float]], begin: float) -> dict[str, list[Span]]:
+def _row(request: Request, parts: Iterable[Part], begin: float) -> dict[str, list[Span]]:
     row: dict[str, list[Span]] = {kind: [] for kind in KINDS}
-    last = request.arrival - begin
-    for kind, start, end in _joined(steps):
-        if start > last + 1e-9 and kind != WASTED:
-            row[WAITS].append((last, start - last))
-        row[kind].append((start, end - start))
-        last = end
+    last, seen = request.arrival - begin, -1
+    for part in _joined(parts):
+        if part.start > last and (seen < 0 or part.first > seen + 1):
+            row[WAITS].append((last, part.start - last))
+        row[part.kind].append((part.start, part.end - part.start))
+        last, seen = part.end, part.last
     return row
 
 
-def _joined(steps: Iterable[tuple[str, float, float]]) -> list[tuple[str, float, float]]:
-    """Steps of one kind that follow one another become one span; a decode that waits for others' prompts goes on."""
-    spans: list[tuple[str, float, float]] = []
-    for kind, start, end in steps:
-        if spans and spans[-1][0] == kind and start <= spans[-1][2] + 1e-9:
-            spans[-1] = (kind, spans[-1][1], max(end, spans[-1][2]))
+def _joined(parts: Iterable[Part]) -> list[Part]:
+    """Parts of one kind in steps that follow one another become one; where steps overlap, the later begins later."""
+    joined: list[Part] = []
+    for part in parts:
+        before = joined[-1] if joined else None
+        if before and before.kind == part.kind and part.first == before.last + 1:
+            joined[-1] = before._replace(last=part.last, end=part.end)
+        elif before and part.first == before.last + 1:
+            joined.append(part._replace(start=before.end))
         else:
-            spans.append((kind, max(start, spans[-1][2]) if spans else start, end))
-    return spans
+            joined.append(part)
+    return joined

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import Any
 
 import pandas as pd
 
@@ -31,7 +32,7 @@ def timelines(requests: int = 32) -> Panel:
 
     def look(machine: str, ratio: int, max_num_seqs: int, rate: int) -> View:
         model, gpu, gpus = MACHINES[machine]
-        fleet = Fleet(rate, ratio, max_num_seqs, 512, requests, model, gpu, gpus)
+        fleet = Fleet(ratio, max_num_seqs, 512, **arriving(rate), requests=requests, model=model, gpu=gpu, gpus=gpus)
         runs = {name: simulated(fleet, name) for name in SCHEDULERS}
         arrivals = f"{rate} arrive a second" if rate else "all are there at the beginning"
         subtitle = f"{requests} requests, {max_num_seqs} seats, {arrivals}; simulated: {machine}"
@@ -42,11 +43,21 @@ def timelines(requests: int = 32) -> Panel:
 
     controls = {
         "machine": choice(*MACHINES),
-        "ratio": slider(1, 2, 4, 8, 16, 32, value=16, label="longest over shortest answer"),
-        "max_num_seqs": slider(1, 2, 4, 8, 16, 32, value=8, label="seats (max_num_seqs)"),
-        "rate": slider(0, 1, 2, 4, 8, 16, 32, label="arrivals a second (0: all at once)"),
+        "ratio": slider(1, 2, 4, 8, 16, 32, value=16, label="long over short answer"),
+        "max_num_seqs": slider(1, 2, 4, 8, 16, 32, value=8, label="seats"),
+        "rate": rates(),
     }
     return Panel.of(look, name="timelines", **controls)
+
+
+def rates() -> Any:
+    """A slider of arrivals a second; 0 stands for all at once."""
+    return slider(1, 2, 4, 8, 16, 32, 0, value=0, label="arrivals a second", show=lambda v: str(v) if v else "at once")
+
+
+def arriving(rate: int) -> dict[str, Any]:
+    """The fields of a workload that a value of `rates` means."""
+    return {"arrivals": "Poisson", "rate": rate} if rate else {"arrivals": "at once"}
 
 
 @lru_cache(maxsize=64)

@@ -22,18 +22,22 @@ TABLE = "border-collapse:collapse;color:inherit;background:transparent;font-size
 
 
 def frame(ladder: Ladder, records: Iterable[Record], x: str, here: str | None = None) -> pd.DataFrame:
-    """Columns: machine, rung, the field, time in us, the useful GB/s and GFLOP/s, percent of the ceiling, error, state.
+    """Columns: machine, rung, the field, time, the useful GB/s and GFLOP/s, percent of the ceiling, error, state.
 
+    Time is in µs, and in s where every record took a second at least.
     The ceiling is the measured one where the record knows it, else the datasheet's, and `of` says which.
     """
     here = here or here_name()
     axis = field(ladder, x)
+    records = list(records)
+    slow = min((r.seconds for r in records if r.seconds), default=0.0) >= 1
+    time, scale = ("time (s)", 1.0) if slow else ("time (µs)", 1e6)
     rows = [
         {
             "machine": s.machine,
             "rung": r.rung,
             axis.title: r.workload[x],
-            "time (µs)": _scaled(r.seconds, 1e6),
+            time: _scaled(r.seconds, scale),
             "GB/s": _scaled(r.bandwidth, 1e-9),
             "GFLOP/s": _scaled(r.flop_rate, 1e-9),
             "% of limit": _scaled(r.of_ceiling or r.of_datasheet, 100),
@@ -44,7 +48,7 @@ def frame(ladder: Ladder, records: Iterable[Record], x: str, here: str | None = 
         for s in series(ladder, records, x, here)
         for r in sorted((*s.done, *s.missing), key=lambda r: (isinstance(r.workload[x], str), r.workload[x]))
     ]
-    columns = ["machine", "rung", axis.title, "time (µs)", "GB/s", "GFLOP/s", "% of limit", "limit", "error", "state"]
+    columns = ["machine", "rung", axis.title, time, "GB/s", "GFLOP/s", "% of limit", "limit", "error", "state"]
     table = pd.DataFrame(rows, columns=columns)
     return table.drop(
         columns=[

@@ -47,7 +47,7 @@ def test_gains_stand_beside_the_bound_of_their_own_lengths() -> None:
 
 
 def test_arrivals_over_time_are_another_question() -> None:
-    late = [record("batching", rung, Traffic(rate=8), 1.0) for rung in ("static", "continuous")]
+    late = [record("batching", rung, Traffic(arrivals="Poisson"), 1.0) for rung in ("static", "continuous")]
     assert gains(late) == []
 
 

@@ -36,7 +36,9 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("workload", [TINY, replace(TINY, shared=6, rate=64), replace(TINY, ratio=1)], ids=str)
+@pytest.mark.parametrize(
+    "workload", [TINY, replace(TINY, shared=6, arrivals="Poisson", rate=64), replace(TINY, ratio=1)], ids=str
+)
 def test_every_rung_writes_the_best_ids(workload: Traffic) -> None:
     records = {r.rung: r for r in measure(BATCHING.only(*RUNGS), workload, device="cpu")}
     assert {r.status for r in records.values()} == {"ok"}, [r.reason for r in records.values()]
@@ -59,8 +61,8 @@ def test_peers_write_the_same_ids() -> None:
 
 
 def test_a_peer_says_what_it_cannot_do() -> None:
-    (record,) = measure(BATCHING.only("transformers generate"), replace(TINY, rate=8), device="cpu")
-    assert record.status == "cannot run here" and "rate 0" in record.reason
+    (record,) = measure(BATCHING.only("transformers generate"), replace(TINY, arrivals="bursty"), device="cpu")
+    assert record.status == "cannot run here" and "at once" in record.reason
 
 
 def test_answers_are_judged() -> None:
@@ -99,7 +101,7 @@ def test_a_shared_beginning_must_leave_something() -> None:
 
 
 def test_the_simulated_ladder_serves_and_says_what_does_not_fit() -> None:
-    workload = Fleet(ratio=8, requests=40, max_num_seqs=8, rate=8)
+    workload = Fleet(ratio=8, requests=40, max_num_seqs=8, arrivals="Poisson")
     records = {r.rung: r for r in measure(SIMULATED, workload, device="cpu")}
     assert {r.status for r in records.values()} == {"ok"} and {r.method for r in records.values()} == {"clock: virtual"}
     assert records["continuous"].metrics["TTFT"].value < records["static"].metrics["TTFT"].value
