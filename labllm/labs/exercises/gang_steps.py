@@ -81,6 +81,11 @@ def _whole_gangs_only(lengths: Numbers, seats: int) -> Answer:
     return reference(whole, seats) if whole else (0, 0.0)
 
 
+def _all_wanted_of_whole_gangs(lengths: Numbers, seats: int) -> Answer:
+    steps = _steps(lengths[: len(lengths) // seats * seats], seats)
+    return steps, sum(lengths) / (steps * seats) if steps else 0.0
+
+
 def _no_gangs(lengths: Numbers, seats: int) -> Answer:
     return -(-sum(lengths) // seats), 1.0
 
@@ -141,7 +146,9 @@ steps is the sum over gangs; useful = rows that wrote a token somebody wanted / 
         Mistake("All requests form one gang; there are only max_num_seqs seats.", _one_gang),
         Mistake("It adds the mean length of each gang; a gang goes on until its longest answer is there.", _means),
         Mistake("It serves one request after the other; a gang's answers are written side by side.", _all_in_turn),
-        Mistake("The last gang, which is not full, is left out.", _whole_gangs_only),
+        Mistake(
+            "The last gang, which is not full, is left out.", _whole_gangs_only, also=(_all_wanted_of_whole_gangs,)
+        ),
         Mistake("That is the least that any scheduler needs, sum / seats; static batching waits for gangs.", _no_gangs),
         Mistake("It averages the shares of gangs; long gangs compute more rows and weigh more.", _mean_of_gangs),
     ),
