@@ -64,11 +64,11 @@ def conclusion(samples: Samples, what: str, unit: str, *, of: str = "requests", 
     parts = []
     for name, values in samples.items():
         half, most = np.quantile(values, (0.5, 0.99), method="inverted_cdf")
-        part = f"{name} {engineering(float(half), unit)} and {engineering(float(most), unit)}"
+        part = f"{name} {engineering(float(half), unit)} ({engineering(float(most), unit)})"
         if promise is not None:
-            part += f" ({np.mean(np.asarray(values) <= promise):.0%} keep the promise)"
+            part += f", {np.mean(np.asarray(values) <= promise):.0%} keep the promise"
         parts.append(part)
-    return f"{what[:1].upper()}{what[1:]}, of half the {of} at most and of 99 %: {'; '.join(parts)}."
+    return f"{what[:1].upper()}{what[1:]}, at most, for half of the {of} (for 99 %): {'; '.join(parts)}."
 
 
 def _checked(samples: Samples) -> None:

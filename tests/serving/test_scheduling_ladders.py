@@ -11,7 +11,8 @@ from labllm.serving.scheduling import chats, chunks, lines, pools
 from labllm.serving.scheduling.beats import TOKEN, beats, rows
 from labllm.serving.scheduling.felt import gap_figures, longest_gaps, of, quantile, read_again
 from labllm.serving.scheduling.live import VISITS, Visit, serve_once
-from labllm.serving.scheduling.virtual import FLEETS, fleet_step_time, run
+from labllm.serving.scheduling.pieces import read_in_pieces, ridge, row
+from labllm.serving.scheduling.virtual import FLEETS, SMALL, fleet_step_time, run
 
 LADDERS = (chunks.CHUNKS, chats.CHATS, pools.POOLS, lines.LINES)
 MIXTURE = chunks.Mixture(512, rate=20, requests=48, answer=32)
@@ -122,3 +123,16 @@ def test_beats_mark_every_token():
     assert "chunked" in beats(runs, "title").sentence
     with pytest.raises(ValueError, match="at least one run"):
         beats({}, "title")
+
+
+def test_reading_in_pieces_by_hand():
+    h200 = fleet_step_time(SMALL)
+    whole, half, small = (read_in_pieces(h200, 8192, budget) for budget in (8208, 4112, 32))
+    assert (whole.steps, whole.keys) == (1, 8192) and (half.steps, half.keys) == (2, 4096 + 8192)
+    assert half.longest == pytest.approx(whole.longest / 2, rel=0.1)
+    assert whole.seconds == pytest.approx(half.seconds, rel=0.05) and small.seconds > 5 * whole.seconds
+    assert small.steps == 512 and small.keys == 8192 * (8192 + 16) // (2 * 16)
+    assert small.intensity < ridge(h200) < whole.intensity
+    assert [row(h200, 8192, budget)["waits for"] for budget in (32, 8208)] == ["memory", "arithmetic"]
+    with pytest.raises(ValueError, match="leave nothing"):
+        read_in_pieces(h200, 8192, 16)

@@ -20,8 +20,8 @@ def test_a_curve_is_the_share_at_most():
 
 def test_the_sentence_has_median_tail_and_the_promise():
     said = distribution.conclusion(SAMPLES, *ABOUT, promise=0.02)
-    assert "one 50 ms and 99 ms (20% keep the promise)" in said
-    assert "other 10 ms and 10 ms (99% keep the promise)" in said
+    assert "one 50 ms (99 ms), 20% keep the promise" in said
+    assert "other 10 ms (10 ms), 99% keep the promise" in said
     assert draw(distribution, SAMPLES, *ABOUT, "title", promise=0.02).sentence == said
 
 

@@ -30,7 +30,7 @@ class Mixture:
     """`requests`: one in eight brings a document of `document` tokens, the others chat; answers of `answer` tokens."""
 
     max_num_batched_tokens: int = axis(1024, *BUDGETS, unit="tokens", label="max_num_batched_tokens")
-    rate: int = axis(16, 2, 4, 8, 12, 16, 20, unit="requests/s", label="arrivals")
+    rate: int = axis(16, 2, 4, 8, 16, 20, 28, 34, unit="requests/s", label="arrivals")
     document: int = axis(8192, 1024, 2048, 8192, 16384, unit="tokens", label="document")
     max_num_seqs: int = axis(64, 4, 8, 16, 32, 64, unit="seats", label="max_num_seqs")
     answer: int = axis(64, 32, 64, 128, unit="tokens", label="answer")

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from labllm.bench import Ladder, RunClock, Rung, axis, torch_dtype
+from labllm.hardware import default_device
 from labllm.models.count import parameters
 from labllm.models.pico.shape import PICO
 from labllm.models.shapes import SHAPES
@@ -25,6 +26,7 @@ from labllm.serving.replay import Run
 from labllm.serving.rungs import Served, Task, least_cost, named, ready, serve
 from labllm.serving.scheduling.felt import gap_figures, of
 from labllm.serving.traces import Trace, TracedRequest, random_ids
+from labllm.ui.sizes import fast
 
 CHAT, DOCUMENT_ANSWER = 32, 8  # tokens of a chat's prompt, and of what is written about a document
 
@@ -36,11 +38,11 @@ class Visit:
     max_num_batched_tokens: int = axis(
         256, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, unit="tokens", label="max_num_batched_tokens"
     )
-    document: int = axis(8192, 256, 512, 1024, 8192, unit="tokens", label="document")
+    document: int = axis(8192, 256, 1024, 4096, 8192, unit="tokens", label="document")
     documents: int = axis(4, 1, 2, 4, unit="documents", label="documents")
-    every: int = axis(250, 100, 250, 500, unit="ms", label="a document every")
-    chats: int = axis(16, 4, 6, 16, unit="chats", label="chats")
-    answer: int = axis(256, 16, 48, 256, unit="tokens", label="answer of a chat")
+    every: int = axis(250, 100, 250, 400, unit="ms", label="a document every")
+    chats: int = axis(16, 4, 6, 8, 16, unit="chats", label="chats")
+    answer: int = axis(256, 16, 32, 128, 256, unit="tokens", label="answer of a chat")
     model: str = axis("Llama-3.1-8B", "pico", "Llama-3.2-1B", "Llama-3.1-8B")
     dtype: str = axis("bfloat16", "float32", "bfloat16")
 
@@ -57,8 +59,16 @@ def visit(w: Visit) -> Trace:
     return [*talk, *come]
 
 
-def serve_once(w: Visit, rung: str, device: str = "cpu") -> Run:
+def here(device: str | None = None) -> Visit:
+    """What a notebook asks of this machine: pico on a CPU, a model of 1 B parameters on a GPU (under 4 GB)."""
+    if torch.device(device or default_device()).type == "cuda":
+        return Visit(1024, 4096, 2, 100, 8, 128, "Llama-3.2-1B")
+    return VISITS.sizes["fast" if fast() else "small"][0]
+
+
+def serve_once(w: Visit, rung: str, device: str | None = None) -> Run:
     """One run of a rung, after a short one that warms up. Raises KeyError for an unknown rung."""
+    device = device or default_device()
     small = replace(w, document=min(w.document, 256), documents=1, every=100, answer=16)
     for workload in (small, w):
         found = VISITS[rung].run(VISITS[rung].prepare(VISITS.inputs(workload, device, 0)))
@@ -108,7 +118,7 @@ VISITS = Ladder(
     ),
     sizes={
         "fast": (Visit(64, 256, 1, 100, 4, 16, "pico", "float32"),),
-        "small": tuple(Visit(tokens, 1024, 2, 250, 6, 48, "pico", "float32") for tokens in (64, 256)),
+        "small": tuple(Visit(tokens, 1024, 2, 400, 6, 32, "pico", "float32") for tokens in (128, 512)),
         "full": tuple(Visit(tokens) for tokens in (256, 1024, 4096)),
     },
     compare=Served(lambda dtype: 0.0),
