@@ -14,7 +14,7 @@ With OVERLAP (compute capability 9.0) the kernel is a programmatic dependent lau
 still runs, asks for weights, which no kernel writes, and only then waits (`gdc_wait`) until what it reads besides is
 there. Every program waits before it ends, so whoever waits for this kernel has waited for those before it too.
 
-Invariant: each weight is read once and nothing but the answer is written. It loses from about five tokens on, where
+Invariant: each weight is read once and nothing but the answer is written. It loses from about two tokens on, where
 multiplying outside the tensor cores takes longer than the weights take to come.
 """
 

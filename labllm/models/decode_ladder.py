@@ -126,7 +126,7 @@ def _rung(name: str, about: str, prepare: Callable[[StepCase], Ready], **more: A
     return Rung(name, run, prepare, about, memory=_memory, **more)
 
 
-KERNEL_FILES = ("add_norm", "gated", "rope_kv_write", "skinny_linear", "few_linear", "split_decode")
+KERNEL_FILES = ("add_norm", "gated", "rope_kv_write", "skinny_linear", "split_decode")
 KERNELS = {"sources": tuple(f"labllm.kernels.{name}" for name in KERNEL_FILES)}
 
 DECODE_STEP = Ladder(

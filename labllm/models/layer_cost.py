@@ -14,7 +14,7 @@ from labllm.models.config import ModelConfig
 from labllm.models.cost import linear_sizes, part_cost
 from labllm.roofline import Cost
 
-FUSIONS = ("packed", "add and norm", "SwiGLU", "RoPE and write", "gate inside", "norms inside")
+FUSIONS = ("packed", "add and norm", "SwiGLU", "RoPE and write", "into the products")
 PRODUCTS = ("qkv", "output", "gate and up", "down")
 
 
@@ -41,15 +41,15 @@ def passes(config: ModelConfig, fusions: Collection[str]) -> dict[str, int]:
     """
     h, inner = config.hidden_size, config.intermediate_size
     q, kv = (n * config.head_dim for n in (config.num_attention_heads, config.num_key_value_heads))
-    packed, gate, norms = (name in fusions for name in ("packed", "gate inside", "norms inside"))
+    packed, inside = "packed" in fusions, "into the products" in fusions
     return {
-        "norms and sums": 2 * h if norms else 8 * h if "add and norm" in fusions else 10 * h,
+        "norms and sums": 2 * h if inside else 8 * h if "add and norm" in fusions else 10 * h,
         "qkv": (h if packed else 3 * h) + q + 2 * kv,
         "RoPE and write": 2 * q + 2 * kv if "RoPE and write" in fusions else 9 * (q + kv) + 2 * kv,
         "attention": 2 * q,
         "output": q + h,
-        "gate and up": (h if packed else 2 * h) + (inner if gate else 2 * inner),
-        "gate": 0 if gate else 3 * inner if "SwiGLU" in fusions else 5 * inner,
+        "gate and up": (h if packed else 2 * h) + (inner if inside else 2 * inner),
+        "gate": 0 if inside else 3 * inner if "SwiGLU" in fusions else 5 * inner,
         "down": inner + h,
     }
 

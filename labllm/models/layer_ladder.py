@@ -23,7 +23,6 @@ from labllm.bench.steady import SteadyClock
 from labllm.cache.paged import PagedCache
 from labllm.cache.step import Step
 from labllm.fusion import compiled
-from labllm.fusion.few import MOST_TOKENS
 from labllm.models.layer_cost import FUSIONS, layer_cost, layer_moved
 from labllm.models.llama import Llama
 from labllm.models.load import from_config, plain_twin
@@ -83,7 +82,9 @@ def _ready(case: LayerCase, call: Callable[[], Hidden]) -> Ready:
 
 
 def _call(model: Llama, h: Hidden, step: Step) -> Callable[[], Hidden]:
-    return lambda: model.layer(INDEX, h, step.positions, step)
+    """The layer alone: a model looks its angles up once a step."""
+    angles = model.angles(step)
+    return lambda: model.layer(INDEX, h, step.positions, step, angles)
 
 
 def _plain(case: LayerCase) -> Ready:
@@ -92,12 +93,11 @@ def _plain(case: LayerCase) -> Ready:
 
 def _packed(operations: Operations, case: LayerCase) -> Ready:
     closed = operations in (INSIDE, FUSED) and len(case.h.branch) == 1  # as such a layer hands its state on
-    h = case.h.total if closed else case.h
-    return _ready(case, _call(case.model.with_operations(operations), h, case.step))
+    return _ready(case, _call(case.model.with_operations(operations), case.h.total if closed else case.h, case.step))
 
 
-def _graphed(case: LayerCase) -> Ready:
-    return _ready(case, captured(_packed(FUSED, case).call))
+def _graphed(operations: Operations, case: LayerCase) -> Ready:
+    return _ready(case, captured(_packed(operations, case).call))
 
 
 def _compiled(case: LayerCase) -> Ready:
@@ -106,11 +106,10 @@ def _compiled(case: LayerCase) -> Ready:
     attend: CacheAttend = model.attend
     layer = torch.compile(model.model.layers[str(INDEX)], dynamic=False)
     outside = torch.compiler.disable(attend)
-    h, step = case.h.total, case.step
+    h, step, angles = case.h.total, case.step, model.angles(case.step)
 
     def call() -> Tensor:
-        cos, sin = model.rope[step.positions].to(h.dtype).unsqueeze(1).chunk(2, dim=-1)
-        return layer(h, cos, sin, outside, step)
+        return layer(h, angles.cos, angles.sin, outside, step)
 
     try:
         call()
@@ -131,18 +130,16 @@ def _moved(fused: int) -> Callable[[DecoderLayer], Cost]:
 
 
 def _inside(w: DecoderLayer) -> Cost:
-    """The gate inside its product up to MOST_TOKENS, norms and sums too for one token."""
-    tokens = w.batch * w.queries
-    return _moved(6 if tokens == 1 else 5 if tokens <= MOST_TOKENS else 4)(w)
+    return _moved(4 if _many(w) else 5)(w)
 
 
 def _many(w: DecoderLayer) -> str | None:
-    tokens = w.batch * w.queries
-    return None if tokens <= MOST_TOKENS else f"the products draw in what surrounds them up to {MOST_TOKENS} tokens"
+    return None if w.batch * w.queries == 1 else "the products draw in what surrounds them for a single token"
 
 
-def _not_for_one(w: DecoderLayer) -> str | None:
-    return None if w.batch == 1 else "every batch is compiled anew, which takes long: choose one sequence"
+def _compiles_long(w: DecoderLayer) -> str | None:
+    one = w.batch * w.queries == 1
+    return None if one else "every shape is compiled anew, which takes long: choose one sequence and one new token"
 
 
 def _whole_prompts(w: DecoderLayer) -> str | None:
@@ -180,7 +177,7 @@ def _rung(name: str, about: str, prepare: Callable[[LayerCase], Ready], fused: i
 
 NORM = replace(EAGER, name="add and norm", add_norm=fusion.add_rms_norm)
 GATE = replace(NORM, name="SwiGLU", gated=fusion.swiglu)
-SOURCES, INSIDE_SOURCES = ("add_norm", "gated", "rope_kv_write"), ("skinny_linear", "few_linear")
+SOURCES = "add_norm", "gated", "rope_kv_write"
 
 DECODER_LAYER = Ladder(
     name="decoder-layer",
@@ -203,21 +200,29 @@ DECODER_LAYER = Ladder(
         ),
         _rung(
             "+ into the products",
-            "the gate inside its product, for one token norms and residual adds too: no launch of their own",
+            "norm, gate and residual add inside the products of a single token: no launch of their own",
             partial(_packed, INSIDE),
             5,
+            *SOURCES[2:],
+            "skinny_linear",
+            refuses=lambda w: _whole_prompts(w) or _many(w),
+        ),
+        _rung(
+            "cuda graph of plain products",
+            "the launches of '+ RoPE and write' are started as one",
+            partial(_graphed, KERNELS),
+            4,
             *SOURCES,
-            *INSIDE_SOURCES,
-            moved=_inside,
+            needs=("cuda", "triton"),
             refuses=lambda w: _whole_prompts(w) or _many(w),
         ),
         _rung(
             "cuda graph",
             "the launches that are left are started as one",
-            _graphed,
+            partial(_graphed, FUSED),
             4,
             *SOURCES,
-            *INSIDE_SOURCES,
+            "skinny_linear",
             needs=("cuda", "triton"),
             moved=_inside,
         ),
@@ -226,7 +231,7 @@ DECODER_LAYER = Ladder(
             "the compiler fuses what it finds around attention",
             _compiled,
             4,
-            refuses=lambda w: _whole_prompts(w) or _not_for_one(w) or compiled.too_slow(w),
+            refuses=lambda w: _whole_prompts(w) or _compiles_long(w) or compiled.too_slow(w),
         ),
     ),
     sizes={

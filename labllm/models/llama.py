@@ -110,9 +110,13 @@ class Llama(nn.Module):
         """ids [T] int64 -> hidden state [T, H]."""
         return self.model.embed_tokens(ids)
 
-    def layer(self, index: int, h: Hidden, positions: Tensor, step: Step) -> Hidden:
-        """Layer `index` on h [T, H] at positions [T] int64 -> [T, H]."""
-        return self._layer(index, h, Angles.of(self.rope, positions, self.dtype), step)
+    def angles(self, step: Step) -> Angles:
+        """The angles of a step's tokens, the same for all layers."""
+        return Angles.of(self.rope, step.positions, self.dtype)
+
+    def layer(self, index: int, h: Hidden, positions: Tensor, step: Step, angles: Angles | None = None) -> Hidden:
+        """Layer `index` on h [T, H] at positions [T] int64 -> [T, H]; angles: those of the positions, where known."""
+        return self._layer(index, h, angles or Angles.of(self.rope, positions, self.dtype), step)
 
     def _layer(self, index: int, h: Hidden, angles: Angles, step: Step, rows: Tensor | None = None) -> Hidden:
         layer = self.model.layers[str(index)]
@@ -141,7 +145,7 @@ class Llama(nn.Module):
                 f"{self.config.max_position_embeddings} positions (max_position_embeddings)."
             )
         h = self.embed(ids)
-        angles = Angles.of(self.rope, step.positions, h.dtype)
+        angles = self.angles(step)
         for index in self.layers:
             h = self._layer(index, h, angles, step, rows if index == self.layers[-1] else None)
         return h

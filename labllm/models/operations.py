@@ -5,9 +5,9 @@
     attend     QK-norm, RoPE on q and k, keys and values to the cache, attention
 
 EAGER writes each as torch's own operations, KERNELS launches one Triton kernel for each (`labllm.fusion`), INSIDE also
-draws what it can into the projections of few tokens: the gate up to 64, norm and residual add too for one. FUSED is
-INSIDE where Triton compiles and EAGER elsewhere: what a model is given unless it is to be slow on purpose. A further
-variant is `dataclasses.replace` of one operation, under another name.
+draws norm, gate and residual add into the projections of a single token. FUSED is INSIDE where Triton compiles and
+EAGER elsewhere: what a model is given unless it is to be slow on purpose. A further variant is `dataclasses.replace`
+of one operation, under another name.
 
 Cost: EAGER moves what its launches write and read again. Invariant: all bundles compute the same, within the dtype's
 rounding. Fusing does nothing where the GEMMs are bound by their arithmetic.
@@ -28,13 +28,11 @@ from labllm import fusion
 from labllm.attention.attend import Attend, CacheAttend
 from labllm.cache.step import Step
 from labllm.fusion import eager
-from labllm.fusion.few import MOST_TOKENS, few_linear
 from labllm.fusion.skinny import skinny_linear
 from labllm.hardware import triton_mode
 from labllm.models.rope import Angles
 
 KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-TENSOR_CORE_DTYPES = (torch.float16, torch.bfloat16)
 QKNorms = tuple[nn.RMSNorm, nn.RMSNorm]
 
 
@@ -97,46 +95,34 @@ class Operations:
 
 @dataclass(frozen=True)
 class InsideOperations(Operations):
-    """As `Operations`, with kernels for the projections of few tokens and what surrounds them inside.
+    """As `Operations`, with norm, gate and residual add inside the projections of a single token.
 
-    takes(x): whether the kernels may have x. Projections that are not torch's own Linear stay as they are.
+    takes(x): whether the kernel may have x. Projections that are not torch's own Linear stay as they are.
     """
 
     takes: Callable[[Tensor], bool]
 
     def project(self, h: Hidden, norm: nn.RMSNorm, linear: nn.Module) -> tuple[Tensor, Tensor]:
         """As `Operations.project`."""
-        if self._one(h, linear):
-            return skinny_linear(h, linear.weight, linear.bias, gain=norm.weight, eps=norm.eps), h
-        x, total = self.norm(h, norm)
-        return self._product(x, linear), total
+        if not self._inside(h, linear):
+            return super().project(h, norm, linear)
+        return skinny_linear(h, linear.weight, linear.bias, gain=norm.weight, eps=norm.eps), h
 
     def gate(self, h: Hidden, norm: nn.RMSNorm, linear: nn.Module) -> tuple[Tensor, Tensor]:
         """As `Operations.gate`."""
-        if self._one(h, linear):
-            return skinny_linear(h, linear.weight, linear.bias, gain=norm.weight, eps=norm.eps, gated=True), h
-        x, total = self.norm(h, norm)
-        if self._few(x, linear):
-            return few_linear(x, linear.weight, linear.bias, gated=True), total
-        return self.gated(linear(x)), total
+        if not self._inside(h, linear):
+            return super().gate(h, norm, linear)
+        return skinny_linear(h, linear.weight, linear.bias, gain=norm.weight, eps=norm.eps, gated=True), h
 
     def join(self, x: Tensor, linear: nn.Module, residual: Tensor) -> Hidden:
-        """As `Operations.join`; of one token the sum is closed at once."""
-        if self._one(x, linear):
-            return skinny_linear(x, linear.weight, linear.bias, residual=residual)
-        return Carried(self._product(x, linear), residual)
+        """As `Operations.join`, summed at once."""
+        if not self._inside(x, linear):
+            return super().join(x, linear, residual)
+        return skinny_linear(x, linear.weight, linear.bias, residual=residual)
 
-    def _product(self, x: Tensor, linear: nn.Module) -> Tensor:
-        return few_linear(x, linear.weight, linear.bias) if self._few(x, linear) else linear(x)
-
-    def _one(self, x: Hidden, linear: nn.Module) -> bool:
-        return isinstance(x, Tensor) and len(x) == 1 and self._plain(x, linear)
-
-    def _few(self, x: Tensor, linear: nn.Module) -> bool:
-        return len(x) <= MOST_TOKENS and x.dtype in TENSOR_CORE_DTYPES and self._plain(x, linear)
-
-    def _plain(self, x: Tensor, linear: nn.Module) -> bool:
-        return type(linear) is nn.Linear and linear.weight.dtype == x.dtype and self.takes(x)
+    def _inside(self, x: Hidden, linear: nn.Module) -> bool:
+        plain = isinstance(x, Tensor) and len(x) == 1 and type(linear) is nn.Linear
+        return plain and linear.weight.dtype == x.dtype and self.takes(x)
 
 
 def silu_gated(gate_up: Tensor) -> Tensor:
