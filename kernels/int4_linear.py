@@ -14,7 +14,8 @@ is the right one, in shared memory. What it costs a weight is half a byte of mem
   partial sums the program that finishes last adds up (split_sum.py).
 - OVERLAP (compute capability 9.0): the kernel may start while the one before it still runs (NVIDIA, CUDA C++
   Programming Guide, "Programmatic dependent launch and synchronization"). Its weights were written long ago, so it
-  asks for its first AHEAD tiles of them to come into the L2 cache, and then waits for x.
+  asks for its first AHEAD tiles of them to come into the L2 cache, and then waits for x. That pays where programs take
+  all places of the device; where places stay free the next kernel's programs crowd on some multiprocessors.
 
 Cost: N K / 2 bytes and scales, once for every BLOCK_M tokens. Invariant: arrivals is zero between launches, so a
 captured graph may be replayed, and launches that share it must follow one another; every read of x and every write
@@ -64,7 +65,7 @@ def _int4_linear(
     y, partial, arrivals, x, words, scales, zeros, magic, M, N, K, x_row, stride, per_split,
     OFFSET: tl.constexpr, GROUP: tl.constexpr, HAS_ZEROS: tl.constexpr, SPLIT: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr, OVERLAP: tl.constexpr,
-    AHEAD: tl.constexpr, LATE: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):  # fmt: skip
     DTYPE: tl.constexpr = x.dtype.element_ty
     STEP: tl.constexpr = BLOCK_K // 64 * 512
@@ -77,8 +78,7 @@ def _int4_linear(
     w_at = words + places(row_tile, K, BLOCK_N, BLOCK_K)
     x_at = x + m[:, None].to(tl.int64) * x_row + tl.arange(0, BLOCK_K)[None, :]
     if OVERLAP:
-        if not LATE:
-            tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_launch_dependents()
         fetch_ahead(words, row_tile, first, last, K, BLOCK_N, BLOCK_K, AHEAD)
         tl.extra.cuda.gdc_wait()
     scale = _of_groups(scales, first * BLOCK_K, stride, n, GROUP, BLOCK_K)
@@ -99,8 +99,6 @@ def _int4_linear(
         scale = _of_groups(scales, column, stride, n, GROUP, BLOCK_K)
         if HAS_ZEROS:
             zero = _of_groups(zeros, column, stride, n, GROUP, BLOCK_K)
-    if OVERLAP and LATE:
-        tl.extra.cuda.gdc_launch_dependents()
     inside = some[None, :] & (n < N)[:, None]
     y_at = y + m[None, :].to(tl.int64) * N + n[:, None]
     if SPLIT:
@@ -128,13 +126,12 @@ def int4_linear(
     split: int,
     num_warps: int,
     num_stages: int,
-    ahead: int = 0,
-    overlap: bool = False,
-    late: bool = False,
+    ahead: int | None = None,
 ) -> None:
     """Launch: y `[M, N]` contiguous, x `[M, K]` with rows of stride 1, words as in int4_words.py, scales and zeros
     `[K / group_size, N rounded up to 64]`, partial `[tiles, split, block_m, block_n]` float32 (None without a split),
-    arrivals int32 `[tiles]`, zero. Checks nothing: see `labllm.quantization.int4`.
+    arrivals int32 `[tiles]`, zero; ahead: tiles to fetch while the kernel before runs, None: not to start before its
+    end (below compute capability 9.0). Checks nothing: see `labllm.quantization.int4`.
     """
     (rows, columns), outputs = x.shape, y.shape[1]
     grid = triton.cdiv(outputs, block_n), split, triton.cdiv(rows, block_m)
@@ -142,6 +139,6 @@ def int4_linear(
         y, partial, arrivals, x, words, scales, zeros, MAGIC[x.dtype], rows, outputs, columns, x.stride(0),
         scales.stride(0), triton.cdiv(columns // block_k, split), OFFSET=OFFSET[x.dtype], GROUP=group_size,
         HAS_ZEROS=zeros is not None, SPLIT=split > 1, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k,
-        STAGES=num_stages, OVERLAP=overlap, AHEAD=ahead, LATE=late, num_warps=num_warps,
-        **({"launch_pdl": True} if overlap else {}),
+        STAGES=num_stages, OVERLAP=ahead is not None, AHEAD=ahead or 0, num_warps=num_warps,
+        **({} if ahead is None else {"launch_pdl": True}),
     )  # fmt: skip

@@ -25,9 +25,7 @@ def linear(x: Tensor, weight: KernelWeight) -> Tensor:
     return dequantize_then_multiply(x, weight) if x.shape[0] >= MANY else fused(x, weight)
 
 
-def fused(
-    x: Tensor, weight: KernelWeight, tile: Tile | None = None, overlap: bool | None = None, late: bool = False
-) -> Tensor:
+def fused(x: Tensor, weight: KernelWeight, tile: Tile | None = None) -> Tensor:
     """x [M, K] -> x W^T [M, N] in one launch. Captured CUDA graphs may hold it; calls with one weight must follow one
     another on a stream. Raises ValueError for what does not fit.
     """
@@ -38,9 +36,9 @@ def fused(
         return y
     from labllm.kernels import int4_linear
 
-    tile = tile or tile_for(tokens, outputs, inputs, weight.group_size, this_machine(x.device.type))
+    case = tokens, outputs, inputs, weight.group_size, weight.zeros is not None
+    tile = tile or tile_for(*case, this_machine(x.device.type))
     tile = _fitting(tile, weight)
-    overlap = can_overlap(x.device.type) if overlap is None else overlap
     tiles = -(-outputs // tile.block_n) * -(-tokens // tile.block_m)
     arrivals, partial = weight.arrivals, None
     if tile.split > 1:
@@ -49,17 +47,7 @@ def fused(
         if tiles > len(arrivals):
             arrivals = torch.zeros(tiles, dtype=torch.int32, device=x.device)
     int4_linear.int4_linear(
-        y,
-        partial,
-        arrivals,
-        x,
-        weight.words,
-        weight.scales,
-        weight.zeros,
-        weight.group_size,
-        *tile,
-        overlap=overlap,
-        late=late,
+        y, partial, arrivals, x, weight.words, weight.scales, weight.zeros, weight.group_size, *tile
     )
     return y
 
@@ -113,8 +101,11 @@ def plain(x: Tensor, weight: QuantizedWeight) -> Tensor:
     """x [M, K] -> x W^T [M, N] from the stored form of 4 bits, without any trick. Raises ValueError for other bits."""
     _check_x(x, weight.shape)
     _check_kernel(x.dtype, x.device)
-    if weight.bits != 4 or weight.order is not None:
-        raise ValueError(f"the plain kernel takes 4 bits in natural order; got {weight.bits} bits")
+    if weight.bits != 4 or weight.order is not None or weight.group_size % 16:
+        raise ValueError(
+            f"the plain kernel takes 4 bits in natural order, in groups of multiples of 16; got {weight.bits} bits in "
+            f"groups of {weight.group_size}"
+        )
     y = x.new_empty(x.shape[0], weight.shape[0])
     if len(x):
         from labllm.kernels import int4_plain
@@ -123,19 +114,20 @@ def plain(x: Tensor, weight: QuantizedWeight) -> Tensor:
     return y
 
 
-def can_overlap(device: str) -> bool:
+def _can_overlap(device: str) -> bool:
     """Whether a kernel may start on `device` while the one before it still runs: compute capability 9.0 or newer."""
     capability = this_machine(device).capability
     return capability is not None and capability >= (9, 0) and triton_mode(device) == "compiled"
 
 
 def _fitting(tile: Tile, weight: KernelWeight) -> Tile:
-    """The tile with no more ranges of K than have a step; or ValueError."""
+    """The tile with no more ranges of K than have a step, started early only where that is possible; or ValueError."""
     rows, inputs = weight.scales.shape[1], weight.shape[1]
     if rows % tile.block_n or inputs % tile.block_k:
         raise ValueError(f"a tile must divide the weight, {rows} rows and {inputs} columns; got {tile}")
     steps = inputs // tile.block_k
-    return tile._replace(split=-(-steps // -(-steps // tile.split)))
+    split = -(-steps // -(-steps // tile.split))
+    return tile._replace(split=split, ahead=tile.ahead if _can_overlap(weight.words.device.type) else None)
 
 
 def _checked(x: Tensor, weight: KernelWeight) -> Tensor:

@@ -135,6 +135,12 @@ def _only_bfloat16(w: Int4Linear) -> str | None:
     return None if w.dtype == "bfloat16" else "it multiplies in bfloat16: choose that"
 
 
+def _only_cpus(w: Int4Linear) -> str | None:
+    if can("cuda"):
+        return "it is for CPUs; a GPU multiplies 16-bit numbers"
+    return None if w.dtype != "float32" else "in float32 it is `linear` itself"
+
+
 def _torch_refuses(device: str) -> Any:
     def refuses(w: Int4Linear) -> str | None:
         if can("cuda").ok is not (device == "cuda"):
@@ -142,6 +148,10 @@ def _torch_refuses(device: str) -> Any:
         return _only_bfloat16(w) or torch_int4.refusal((w.outputs, w.inputs), 4, w.group_size, device)
 
     return refuses
+
+
+def _wide(inputs: Inputs) -> State:
+    return State(inputs.x.float(), inputs.weight.float(), inputs.packed)
 
 
 def _as_stored(inputs: Inputs) -> State:
@@ -199,6 +209,15 @@ INT4 = Ladder(
     reference=_reference,
     rungs=(
         Rung("linear", _dense, about="16-bit weights: four times the bytes", moved=_whole, memory=_room),
+        Rung(
+            "linear, float32",
+            _run(F.linear),
+            prepare=_wide,
+            about="for CPUs that multiply no 16-bit numbers: twice the bytes again",
+            refuses=_only_cpus,
+            moved=_moves(4),
+            memory=_room,
+        ),
         Rung(
             "dequantise, then multiply",
             _dequantized,

@@ -15,7 +15,7 @@ from labllm.quantization.kernel_layout import BLOCK, SPLITS
 
 class Tile(NamedTuple):
     """What a program of kernels/int4_linear.py takes: tokens, outputs, inputs a step, and in how many ranges K is cut;
-    warps, stages of the software pipeline, tiles of weights to fetch ahead.
+    warps, stages of the software pipeline; tiles of weights to fetch while the kernel before runs (None: wait for it).
     """
 
     block_m: int
@@ -24,7 +24,7 @@ class Tile(NamedTuple):
     split: int
     num_warps: int
     num_stages: int
-    ahead: int = 0
+    ahead: int | None = None
 
 
 class Strip(NamedTuple):
@@ -36,24 +36,30 @@ class Strip(NamedTuple):
     num_stages: int
 
 
-def tile_for(tokens: int, outputs: int, inputs: int, group_size: int, machine: Machine) -> Tile:
-    """The tile for x [tokens, inputs] and W [outputs, inputs] in groups of `group_size`."""
-    wide = outputs > BLOCK and -(-outputs // BLOCK) % 2 == 0
+FILLED = 0.8  # share of the places from which the next kernel may start early: fewer, and it crowds the free ones
+
+
+def tile_for(tokens: int, outputs: int, inputs: int, group_size: int, zeros: bool, machine: Machine) -> Tile:
+    """The tile for x [tokens, inputs] and W [outputs, inputs] in groups of `group_size`, with or without zero points.
+
+    A multiprocessor holds so many programs of a tile as its registers allow: that many times its cores are the places.
+    """
+    wide = -(-outputs // BLOCK) % 2 == 0
     block_k = 128 if inputs % 128 == 0 and group_size % 128 == 0 else 64
-    if tokens <= 16:
-        block_n = 128 if wide else BLOCK
-        split = _split(-(-outputs // block_n), inputs // block_k, 4 * machine.cores)
-        return Tile(16, block_n, block_k, split, 4, 3, 2)
-    block_m = 32 if tokens <= 32 else 64 if tokens <= 64 else 128
-    tiles = -(-outputs // BLOCK) * -(-tokens // block_m)
-    return Tile(block_m, BLOCK, block_k, _split(tiles, inputs // block_k, 3 * machine.cores), 4, 3)
+    block_m = next(size for size in (16, 32, 64, 128) if tokens <= size or size == 128)
+    if block_m == 16:
+        tile = Tile(16, 2 * BLOCK, block_k, 1, 4, 3) if wide and not zeros else Tile(16, BLOCK, block_k, 1, 4, 4)
+        places = (4 if tile.block_n > BLOCK else 7) * machine.cores
+    elif block_m < 128 and wide and outputs >= FILLED * 2 * BLOCK * machine.cores:
+        tile, places = Tile(block_m, 2 * BLOCK, block_k, 1, 8, 4), 2 * machine.cores
+    else:
+        tile, places = Tile(block_m, BLOCK, block_k, 1, 4, 3), (2 if block_m == 128 else 3) * machine.cores
+    tiles = -(-outputs // tile.block_n) * -(-tokens // block_m)
+    split = max(1, min(SPLITS, inputs // block_k // 4, places // tiles))
+    early = tiles * split >= FILLED * places
+    return tile._replace(split=split, ahead=(2 if block_m == 16 else 0) if early else None)
 
 
 def strip_for(outputs: int) -> Strip:
     """The strip for one token."""
     return Strip(1 if outputs < 8192 else 2, 512, 8, 1)
-
-
-def _split(tiles: int, steps: int, programs: int) -> int:
-    """Ranges of K for which `tiles` tiles come to about `programs` programs; at least four steps each."""
-    return max(1, min(SPLITS, steps // 4, programs // max(1, tiles)))

@@ -32,13 +32,14 @@ def test_int4_weights_are_compulsory_and_16_bits_move_nearly_four_times_as_much(
     assert INT4["linear"].moved(workload).bytes / INT4.cost(workload).bytes == pytest.approx(16 / 4.125, rel=0.01)
 
 
+@pytest.mark.parametrize("zeros", [True, False])
 @pytest.mark.parametrize("group_size", [32, 64, 128])
-def test_tiles_divide_every_shape_and_fit_the_counters(group_size: int) -> None:
+def test_tiles_divide_every_shape_and_fit_the_counters(group_size: int, zeros: bool) -> None:
     machine = dataclasses.replace(this_machine("cpu"), cores=132)
     for outputs in (*SIDES, 64, 192, 6144, 28672):
         for inputs in SIDES:
             for tokens in TOKENS:
-                tile = tile_for(tokens, outputs, inputs, group_size, machine)
+                tile = tile_for(tokens, outputs, inputs, group_size, zeros, machine)
                 padded = -(-outputs // 64) * 64
                 assert padded % tile.block_n == 0 and inputs % tile.block_k == 0
                 assert group_size % tile.block_k == 0 or tile.block_k % group_size == 0
