@@ -323,10 +323,8 @@ INT4 = Ladder(
         "fast": (Int4Linear(1, 256, 256, 128, "float16"), Int4Linear(4, 256, 256, 128, "bfloat16")),
         "small": tuple(Int4Linear(t, 2048, 2048, 128, "bfloat16") for t in (1, 4, 16, 64, 256)),
         "full": (
-            *(Int4Linear(t, n, k, 128, "bfloat16") for n, k in ((14336, 4096), (4096, 14336)) for t in TOKENS),
-            *(Int4Linear(t, 4096, 4096, 128, "bfloat16") for t in TOKENS[:6]),
-            *(Int4Linear(t, 14336, 4096, g, "bfloat16") for g in (32, 64) for t in (1, 16)),
-            *(Int4Linear(t, 14336, 4096, 128, "float16") for t in (1, 16, 512)),
+            *(Int4Linear(t, 14336, 4096, 128, "bfloat16") for t in TOKENS[:-1] if t != 32),
+            *(Int4Linear(t, 4096, 14336, 128, "bfloat16") for t in (1, 16, 64, 128, 512)),
         ),
     },
 )
