@@ -51,7 +51,7 @@ def count(call: Callable[[], Any], device: str) -> Mapping[str, int]:
     with torch.inference_mode():
         call()
         torch.cuda.synchronize()
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], acc_events=True) as seen:
             call()
             torch.cuda.synchronize()
     events = seen.events() or []

@@ -50,7 +50,8 @@ def operators(call: Callable[[], Any], device: str = "cpu") -> list[Operator]:
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # else the profiler writes a line about itself at every start
     with torch.inference_mode():
         call()
-        with profile(activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]) as seen:
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+        with profile(activities=activities, acc_events=True) as seen:
             call()
             if cuda:
                 torch.cuda.synchronize()

@@ -80,7 +80,7 @@ def test_every_rung_agrees_on_a_gpu(ladder, w) -> None:
     for record in measure(ladder, w, device="cuda"):
         assert record.status == "ok" or "single token" in record.reason or "anew" in record.reason, record.reason
         if record.rung == "cuda graph":
-            assert record.metrics["launches"].value < 12 < record.metrics["kernels"].value or w.queries == 1
+            assert record.metrics["launches"].value < record.metrics["kernels"].value
 
 
 @pytest.mark.gpu
