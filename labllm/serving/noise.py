@@ -53,7 +53,10 @@ def _tokens(vocab_size: int, device: torch.device) -> Tensor:
 
 
 def exponential(seeds: Tensor, positions: Tensor, vocab_size: int) -> Tensor:
-    """e [B, V] float32 ~ Exp(1), independent for different (seed, position, token); seeds, positions [B] int64."""
+    """e [B, V] float32 ~ Exp(1), independent for different (seed, position, token); seeds, positions [B] int64.
+
+    The first call for a vocabulary makes a table that is kept: let it come before a graph is captured.
+    """
     key = mix_long(mix_long(seeds) ^ positions)
     low, high = key.int(), _shifted(key, 32, 64).int()
     bits = mix(_tokens(vocab_size, seeds.device) ^ low[:, None])
