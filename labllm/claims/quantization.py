@@ -31,7 +31,7 @@ def rescue(records: Sequence[Record]) -> Verdict:
         return Verdict("does not hold", sentence, **origin)
     if len(rescued) == len(whole):
         return Verdict("holds", sentence, **origin)
-    return Verdict("holds when", sentence, f"weights have {', '.join(map(_name, rescued))}", **origin)
+    return Verdict("holds when", sentence, f"weights have {' or '.join(map(_name, rescued))}", **origin)
 
 
 def salience(records: Sequence[Record]) -> Verdict:
@@ -133,7 +133,9 @@ def _back(table: dict[str, Record], rung: str) -> float:
 
 def _name(setting: Setting) -> str:
     bits, granularity = setting
-    return f"{bits} bits, {granularity if granularity.startswith('group') else f'one scale a {granularity}'}"
+    if granularity.startswith("group"):
+        return f"{bits} bits in groups of {granularity.removeprefix('group ')}"
+    return f"{bits} bits with one scale a {granularity}"
 
 
 CLAIMS = (

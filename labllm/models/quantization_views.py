@@ -12,10 +12,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from labllm.models.calibration import calibration_windows
-from labllm.models.pico import pico_tokenizer
 from labllm.models.quantization_ladder import source
-from labllm.models.salient import input_statistics
+from labllm.models.salient_ladder import statistics
 from labllm.models.sharing import LINEARS
 from labllm.quantization.inputs import InputStatistics
 from labllm.quantization.rtn import grid_of
@@ -24,22 +22,18 @@ from labllm.ui import Panel, View, choice, slider
 from labllm.ui import course as courses
 from labllm.ui.style import COLORS, FONT, INK, MUTED, PAPER, dress, name_axes, page
 
-TOKENS, ROWS, STEPS = 2048, 64, 32
+ROWS, STEPS = 64, 32
 SHORT = {name.rpartition(".")[2]: name for name in LINEARS}
 UPPER, LOWER, GAP = 1.7, 1.6, 0.75
 ABOUT = "columns rounded", "error of the output (%)"
 
 
-@lru_cache(maxsize=2)
-def inputs_of(outliers: str = "none") -> dict[str, InputStatistics]:
-    """Statistics of the inputs of every linear of pico on calibration text, counted once a process."""
-    return input_statistics(source(outliers, "cpu", torch.float32), calibration_windows(pico_tokenizer(), TOKENS))
-
-
 def linear_of(name: str, layer: int, outliers: str = "none") -> tuple[Tensor, InputStatistics]:
     """Weight [N, K] of a linear of pico ('q_proj' ... 'down_proj'), and what its inputs are like."""
     full = f"model.layers.{layer}.{SHORT[name]}"
-    return source(outliers, "cpu", torch.float32).get_submodule(full).weight.detach(), inputs_of(outliers)[full]
+    return source(outliers, "cpu", torch.float32).get_submodule(full).weight.detach(), statistics(
+        outliers, "cpu", torch.float32
+    )[full]
 
 
 def spread() -> Panel:

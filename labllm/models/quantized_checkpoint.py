@@ -69,8 +69,10 @@ def open_checkpoint(folder: Path | str) -> Checkpoint:
         raise CheckpointError(f"{Path(folder) / 'config.json'}: {error}") from None
 
 
-def save_quantized(model: Llama, folder: Path | str) -> None:
+def save_quantized(model: Llama, folder: Path | str, dtype: torch.dtype | None = None) -> None:
     """Write a model with quantised linears into `folder` in our own form, which `labllm.models.load` reads.
+
+    Norms, embedding and head are written in `dtype`, or as they are.
 
     Raises ValueError for a model that has none, or linears of different bits or inputs.
     """
@@ -81,10 +83,18 @@ def save_quantized(model: Llama, folder: Path | str) -> None:
         raise ValueError(f"One file holds linears of one kind; this model has bits {sorted(bits)}, inputs {inputs}.")
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    stored = {f"{name}.{leaf}" for name, module in model.named_modules() if isinstance(module, QuantizedLinear)
+              for leaf in module.state_dict()}  # fmt: skip
+    tensors = {
+        name: tensor.detach().to("cpu", tensor.dtype if name in stored else dtype or tensor.dtype).contiguous()
+        for name, tensor in model.state_dict().items()
+    }
     save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
     described = {"quant_method": OURS, "bits": bits.pop(), "inputs": inputs.pop()}
-    config = model.config.to_hf() | {"dtype": str(model.dtype).removeprefix("torch."), "quantization_config": described}
+    config = model.config.to_hf() | {
+        "dtype": str(dtype or model.dtype).removeprefix("torch."),
+        "quantization_config": described,
+    }
     (target / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 

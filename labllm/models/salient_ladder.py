@@ -18,7 +18,7 @@ from labllm.models.calibration import calibration_windows
 from labllm.models.count import pass_cost
 from labllm.models.fidelity import fidelity
 from labllm.models.llama import Llama
-from labllm.models.pico import kept_pico, pico_tokenizer
+from labllm.models.pico import pico_tokenizer
 from labllm.models.pico.shape import PICO
 from labllm.models.quantization_ladder import (
     GRANULARITIES,
@@ -28,6 +28,7 @@ from labllm.models.quantization_ladder import (
     Reader,
     SameLogits,
     Task,
+    exact_logits,
     exact_rows,
     in_float64,
     quantized_pico,
@@ -42,7 +43,7 @@ from labllm.models.scheme import Scheme
 from labllm.quantization import salient as choices
 from labllm.quantization.inputs import InputStatistics
 
-CALIBRATION = 2048
+CALIBRATION = 1024
 
 
 @dataclass(frozen=True)
@@ -58,19 +59,20 @@ class Spared:
 
 
 @lru_cache(maxsize=2)
-def _statistics(outliers: str, device: str, dtype: torch.dtype) -> dict[str, InputStatistics]:
+def statistics(outliers: str, device: str, dtype: torch.dtype) -> dict[str, InputStatistics]:
+    """What the inputs of every linear of pico are like on calibration text, counted once a process."""
     return input_statistics(source(outliers, device, dtype), calibration_windows(pico_tokenizer(), CALIBRATION))
 
 
 @lru_cache(maxsize=16)
 def _kept(w: Spared, choice: str | None, device: str) -> Llama:
     place = w.outliers, device, torch_dtype(w)
-    return with_kept(source(*place), _statistics(*place), w.bits, GRANULARITIES[w.granularity], choice, w.percent / 100)
+    return with_kept(source(*place), statistics(*place), w.bits, GRANULARITIES[w.granularity], choice, w.percent / 100)
 
 
 def _metrics(w: Spared, out: Read, seconds: float | None) -> dict[str, tuple[float, str]]:
     task = out.reader.task
-    exact = kept_pico(*where(task)).hidden_logits(task.ids, task.step)
+    exact = exact_logits(task, torch_dtype(w))
     quality = fidelity(out.logits, exact, task.targets)
     return {
         "perplexity": (quality.perplexity, ""),
@@ -128,5 +130,5 @@ SALIENT = Ladder(
     },
     metrics=_metrics,
     compare=SameLogits(),
-    clock=RunClock(budget=0.5, most=3),
+    clock=RunClock(budget=0.1, most=3),
 )

@@ -70,13 +70,15 @@ def affordable(ladder: Ladder, rung: Rung, workload: Any, limit: Budget) -> bool
 def plan(ladder: Ladder, base: Any, x: str, limit: Budget, smallest: bool = False) -> list[Step]:
     """The workloads of a Run over field `x`, each with the rungs that the budget affords there.
 
-    A rung that is too dear at a size is left out there and kept below; `smallest` keeps the first workload only.
+    A rung that is too dear at a size is left out there and kept below; `smallest` keeps the first workload only. What a
+    ladder lists as its own fast sizes is never too dear, whole models included.
     """
+    listed = ladder.sizes.get("fast", ())
     values = next(a.choices for a in axes(ladder.workload) if a.name == x)
     steps = []
     for value in values:
         workload = dataclasses.replace(base, **{x: value})
-        rungs = tuple(r.name for r in ladder.rungs if affordable(ladder, r, workload, limit))
+        rungs = tuple(r.name for r in ladder.rungs if workload in listed or affordable(ladder, r, workload, limit))
         if rungs:
             steps.append((workload, rungs))
     return steps[:1] if smallest else steps

@@ -265,6 +265,15 @@ def test_our_own_form_comes_back_as_it_was(case: str, tmp_path: Path):
     assert stored <= (tmp_path / "ours" / "model.safetensors").stat().st_size < stored + 10_000
 
 
+def test_what_is_not_quantised_is_saved_in_the_dtype_asked_for(tmp_path: Path):
+    model = load(written(tmp_path, GPTQ | {"bits": 4}, gptq_writer(4, 1), 4)[0])
+    save_quantized(model, tmp_path / "half", torch.float16)
+    tensors = load_file(tmp_path / "half" / "model.safetensors")
+    assert tensors["model.embed_tokens.weight"].dtype == torch.float16
+    assert tensors["model.layers.0.mlp.up_proj.qweight"].dtype == torch.int32
+    assert torch.equal(logits(load(tmp_path / "half")), logits(model)), "the embedding was float16 before"
+
+
 def test_only_a_quantised_model_is_saved_as_one(tmp_path: Path):
     _, plain = written(tmp_path, GPTQ | {"bits": 4}, gptq_writer(4, 1), 4)
     with pytest.raises(ValueError, match="this model has bits"):
