@@ -16,10 +16,13 @@ from labllm.serving.sampling import Logprobs, Sampled
 
 
 class GpuClock:
-    """The GPU's own seconds, by events in its stream."""
+    """The GPU's own seconds, by events in its stream.
+
+    Each end is counted from the one before: an event's distance is a float32 of milliseconds, too coarse over hours.
+    """
 
     def __init__(self) -> None:
-        self._origin = self.mark()
+        self._last, self._seconds = self.mark(), 0.0
 
     @staticmethod
     def mark() -> torch.cuda.Event:
@@ -28,9 +31,11 @@ class GpuClock:
         event.record()
         return event
 
-    def seconds(self, event: torch.cuda.Event) -> float:
-        """When the GPU passed the event, which it has."""
-        return self._origin.elapsed_time(event) / 1e3
+    def span(self, start: torch.cuda.Event, end: torch.cuda.Event) -> tuple[float, float]:
+        """When the GPU passed these two, which it has; ends must be asked for in their order."""
+        self._seconds += self._last.elapsed_time(end) / 1e3
+        self._last = end
+        return self._seconds - start.elapsed_time(end) / 1e3, self._seconds
 
 
 class Arriving:
@@ -54,7 +59,7 @@ class Arriving:
         span = None
         if self._end is not None:
             self._end.synchronize()
-            span = self._clock.seconds(self._start), self._clock.seconds(self._end)
+            span = self._clock.span(self._start, self._end)
         logprobs = None if self._logprobs is None else self._logprobs.on_host(self._counts)
         return Tokens([] if self._ids is None else self._ids.tolist(), logprobs, span)
 
