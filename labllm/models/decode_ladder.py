@@ -26,6 +26,7 @@ from labllm.models.graphs import DecodeGraphs
 from labllm.models.llama import Llama
 from labllm.models.load import from_config, plain_twin
 from labllm.models.operations import EAGER, FUSED, Operations
+from labllm.models.packed import code_of
 from labllm.models.parts import MODELS
 from labllm.models.ran import AsDeep, Ran, Ready, run
 from labllm.models.wide import wide_logits
@@ -122,12 +123,19 @@ def _metrics(w: DecodeStep, out: Ran, seconds: float | None) -> dict[str, tuple[
     return speed | out.counts()
 
 
-def _rung(name: str, about: str, prepare: Callable[[StepCase], Ready], **more: Any) -> Rung:
-    return Rung(name, run, prepare, about, memory=_memory, **more)
+def _rung(
+    name: str,
+    about: str,
+    prepare: Callable[[StepCase], Ready],
+    operations: Operations | None,
+    kernels: tuple[str, ...] = (),
+    **more: Any,
+) -> Rung:
+    sources = *code_of(operations), PagedAttention, *(f"labllm.kernels.{kernel}" for kernel in kernels)
+    return Rung(name, run, prepare, about, memory=_memory, sources=sources, **more)
 
 
 KERNEL_FILES = ("add_norm", "gated", "rope_kv_write", "skinny_linear", "split_decode")
-KERNELS = {"sources": tuple(f"labllm.kernels.{name}" for name in KERNEL_FILES)}
 
 DECODE_STEP = Ladder(
     name="decode-step",
@@ -141,9 +149,9 @@ DECODE_STEP = Ladder(
     metrics=_metrics,
     clock=SteadyClock(),
     rungs=(
-        _rung("eager", "one operation after the other, each launched by the host", _eager),
-        _rung("fused", "what surrounds the products in few launches", partial(_with, FUSED), **KERNELS),
-        _rung("cuda graph", "one call of the host a step", _graphed, needs=("cuda", "triton"), **KERNELS),
+        _rung("eager", "one operation after the other, each launched by the host", _eager, None),
+        _rung("fused", "what surrounds the products in few launches", partial(_with, FUSED), FUSED, KERNEL_FILES),
+        _rung("cuda graph", "one call of the host a step", _graphed, FUSED, KERNEL_FILES, needs=("cuda", "triton")),
     ),
     sizes={
         "fast": (DecodeStep(128),),

@@ -27,6 +27,7 @@ from labllm.models.layer_cost import FUSIONS, layer_cost, layer_moved
 from labllm.models.llama import Llama
 from labllm.models.load import from_config, plain_twin
 from labllm.models.operations import EAGER, FUSED, INSIDE, KERNELS, Carried, Hidden, Operations
+from labllm.models.packed import code_of
 from labllm.models.parts import MODELS
 from labllm.models.ran import AsDeep, Ran, Ready, run
 from labllm.models.replay import captured
@@ -161,8 +162,16 @@ def _metrics(w: DecoderLayer, out: Ran, seconds: float | None) -> dict[str, tupl
     return out.counts()
 
 
-def _rung(name: str, about: str, prepare: Callable[[LayerCase], Ready], fused: int, *kernels: str, **more: Any) -> Rung:
-    sources = tuple(f"labllm.kernels.{kernel}" for kernel in kernels)
+def _rung(
+    name: str,
+    about: str,
+    prepare: Callable[[LayerCase], Ready],
+    operations: Operations | None,
+    fused: int,
+    *kernels: str,
+    **more: Any,
+) -> Rung:
+    sources = *code_of(operations), PagedAttention, *(f"labllm.kernels.{kernel}" for kernel in kernels)
     limits = {"needs": ("triton",)} if kernels else {}
     return Rung(
         name,
@@ -191,17 +200,23 @@ DECODER_LAYER = Ladder(
     metrics=_metrics,
     clock=SteadyClock(),
     rungs=(
-        _rung("eager", "one operation after the other: every result is written and read again", _plain, 0),
-        _rung("packed projections", "q, k, v in one GEMM, gate and up in one", partial(_packed, EAGER), 1),
-        _rung("+ add and norm", "residual add and norm in one launch", partial(_packed, NORM), 2, *SOURCES[:1]),
-        _rung("+ SwiGLU", "the gate in one launch", partial(_packed, GATE), 3, *SOURCES[:2]),
+        _rung("eager", "one operation after the other: every result is written and read again", _plain, None, 0),
+        _rung("packed projections", "q, k, v in one GEMM, gate and up in one", partial(_packed, EAGER), EAGER, 1),
+        _rung("+ add and norm", "residual add and norm in one launch", partial(_packed, NORM), NORM, 2, *SOURCES[:1]),
+        _rung("+ SwiGLU", "the gate in one launch", partial(_packed, GATE), GATE, 3, *SOURCES[:2]),
         _rung(
-            "+ RoPE and write", "turned keys go to their pages in one launch", partial(_packed, KERNELS), 4, *SOURCES
+            "+ RoPE and write",
+            "turned keys go to their pages in one launch",
+            partial(_packed, KERNELS),
+            KERNELS,
+            4,
+            *SOURCES,
         ),
         _rung(
             "+ into the products",
             "norm, gate and residual add inside the products of a single token: no launch of their own",
             partial(_packed, INSIDE),
+            INSIDE,
             5,
             *SOURCES[2:],
             "skinny_linear",
@@ -211,6 +226,7 @@ DECODER_LAYER = Ladder(
             "cuda graph of plain products",
             "the launches of '+ RoPE and write' are started as one",
             partial(_graphed, KERNELS),
+            KERNELS,
             4,
             *SOURCES,
             needs=("cuda", "triton"),
@@ -220,6 +236,7 @@ DECODER_LAYER = Ladder(
             "cuda graph",
             "the launches that are left are started as one",
             partial(_graphed, FUSED),
+            FUSED,
             4,
             *SOURCES,
             "skinny_linear",
@@ -230,6 +247,7 @@ DECODER_LAYER = Ladder(
             "torch.compile",
             "the compiler fuses what it finds around attention",
             _compiled,
+            None,
             4,
             refuses=lambda w: _whole_prompts(w) or _compiles_long(w) or compiled.too_slow(w),
         ),

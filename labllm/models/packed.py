@@ -13,12 +13,14 @@ Invariant: the parameters are the checkpoint's tensors, rows stacked (`packing`)
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from labllm.attention.attend import Attend
 from labllm.cache.step import Step
 from labllm.models.config import ModelConfig
-from labllm.models.layers import LinearFactory
+from labllm.models.layers import MLP, Attention, Layer, LinearFactory
 from labllm.models.operations import Hidden, Operations
 from labllm.models.rope import Angles
 
@@ -86,3 +88,11 @@ class PackedLayer(nn.Module):
         h = operations.join(x, self.self_attn.o_proj, residual)
         x, residual = operations.gate(h, self.post_attention_layernorm, self.mlp.gate_up_proj)
         return operations.join(x, self.mlp.down_proj, residual)
+
+
+def code_of(operations: Operations | None) -> tuple[Any, ...]:
+    """What decides how long a layer takes with these operations (None: a plain layer): for the hash of a record."""
+    if operations is None:
+        return Layer, Attention, MLP
+    parts = operations.add_norm, operations.gated, operations.attend
+    return PackedLayer, PackedAttention, type(operations), *parts
