@@ -14,12 +14,12 @@ from labllm.ui.style import count, engineering, times
 SIMULATED, LIVE = "chunked-prefill", "long-prompts"
 WHOLE, CHUNKED, BUDGET = "whole prompts", "chunked", "max_num_batched_tokens"
 GAP, DOCUMENT = "longest gap p99", "TTFT of documents"
-FELT = 0.05  # a difference that one would feel
+FELT, LATE = 0.05, 0.1  # a difference that one would feel, and how much later a document may come
 Sweep = dict[int, dict[str, Record]]
 
 
 class Trade(NamedTuple):
-    """Of one setting, at the budget whose longest gap is the shortest without a document that comes much later."""
+    """Of one setting, at the budget with the shortest gaps of those that keep a document from coming LATE."""
 
     budget: int
     gap: float  # whole prompts over chunked: how many times as long answers stood still
@@ -46,18 +46,20 @@ def whom_it_helps(records: Sequence[Record]) -> Verdict:
 
 
 def _sweeps(records: Sequence[Record]) -> list[Sweep]:
-    """Records by budget and rung, one sweep a ladder and setting, those that have both rungs."""
+    """Records by budget and rung where both rungs are there: of each ladder and fleet the setting with most load."""
     found: dict[tuple, Sweep] = {}
     for r in records:
         rest = tuple(sorted((name, value) for name, value in r.workload.items() if name != BUDGET))
         found.setdefault((r.ladder, rest), {}).setdefault(r.workload[BUDGET], {})[r.rung] = r
-    return [sweep for sweep in found.values() if any({WHOLE, CHUNKED} <= at.keys() for at in sweep.values())]
+    whole = {key: sweep for key, sweep in found.items() if any({WHOLE, CHUNKED} <= at.keys() for at in sweep.values())}
+    by_load = sorted(whole, key=lambda key: dict(key[1]).get("rate", 0))
+    return [whole[key] for key in {(key[0], dict(key[1]).get("fleet")): key for key in by_load}.values()]
 
 
 def _trade(sweep: Sweep) -> Trade | None:
     pairs = {b: (at[WHOLE], at[CHUNKED]) for b, at in sweep.items() if {WHOLE, CHUNKED} <= at.keys()}
     trades = [Trade(b, _ratio(w, c, GAP), _ratio(c, w, DOCUMENT), (w, c)) for b, (w, c) in pairs.items()]
-    return max(trades, key=lambda t: t.gap / max(1.0, t.document), default=None)
+    return max(trades, key=lambda t: (t.document <= 1 + LATE, t.gap / max(1.0, t.document)), default=None)
 
 
 def _ratio(one: Record, other: Record, metric: str) -> float:

@@ -46,6 +46,12 @@ def test_x_takes_no_budget_that_makes_documents_wait():
     assert "budget of 512 tokens" in verdict.sentence
 
 
+def test_x_speaks_of_the_heaviest_load_of_a_fleet():
+    light = [r.model_copy(update={"workload": r.workload | {"rate": 2}}) for r in sweep({256: 0.1}, {256: 0.2})]
+    verdict = get("x").verdict([*sweep({256: 0.01}, {256: 0.2}), *light])
+    assert "2 requests a second" not in verdict.sentence and "16 requests a second" in verdict.sentence
+
+
 def test_x_does_not_hold_where_nobody_is_helped_and_holds_where_documents_are_sooner():
     assert get("x").verdict(sweep({256: 0.2}, {256: 0.3})).word == "does not hold"
     assert get("x").verdict(sweep({256: 0.2}, {256: 0.1})).word == "holds"

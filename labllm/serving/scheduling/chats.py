@@ -65,8 +65,7 @@ CHATS = virtual_ladder(
         "small": tuple(Chats(turns) for turns in (1, 2, 4, 8)),
         "full": (
             *(Chats(turns) for turns in (1, 2, 4, 6, 8)),
-            *(Chats(cache=tokens) for tokens in (8192, 16384, 32768, 262144)),
-            *(Chats(system=tokens) for tokens in (16, 128, 512)),
+            *(Chats(cache=tokens) for tokens in (8192, 16384)),
         ),
     },
     figures=figures,
