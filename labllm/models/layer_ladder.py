@@ -8,9 +8,9 @@ launches that are left. Where the GEMMs are bound by their arithmetic, in a long
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,64 +18,20 @@ from torch import Tensor
 from labllm import fusion
 from labllm.attention.attend import CacheAttend
 from labllm.attention.paged_attend import PagedAttention
-from labllm.bench import CannotRun, Ladder, Rung, axis, torch_dtype
+from labllm.bench import CannotRun, Ladder, Rung
 from labllm.bench.steady import SteadyClock
-from labllm.cache.paged import PagedCache
 from labllm.cache.step import Step
 from labllm.fusion import compiled
+from labllm.models.layer_case import INDEX, DecoderLayer, LayerCase, inputs, reference
 from labllm.models.layer_cost import FUSIONS, layer_cost, layer_moved
 from labllm.models.llama import Llama
-from labllm.models.load import from_config, plain_twin
-from labllm.models.operations import EAGER, FUSED, INSIDE, KERNELS, Carried, Hidden, Operations
+from labllm.models.load import plain_twin
+from labllm.models.operations import EAGER, FUSED, INSIDE, KERNELS, Hidden, Operations
 from labllm.models.packed import code_of
 from labllm.models.parts import MODELS
 from labllm.models.ran import AsDeep, Ran, Ready, run
 from labllm.models.replay import captured
-from labllm.models.wide import wide_layer
 from labllm.roofline import DTYPE_BYTES, Cost
-
-INDEX, BLOCK_SIZE = 1, 16  # the second layer: neither the first, whose state is not carried yet, nor the last
-SMALL = 0.1  # of the hidden state, so that what the layer adds to it is most of the answer
-
-
-@dataclass(frozen=True)
-class DecoderLayer:
-    """One layer of `model` for `batch` sequences of `queries` new tokens that see `context` keys, those included."""
-
-    context: int = axis(512, 128, 512, 1024, 2048, 4096, 8192, unit="tokens", label="context")
-    queries: int = axis(1, 1, 128, 512, 2048, 8192, unit="tokens", label="new tokens a sequence")
-    batch: int = axis(1, 1, 2, 4, 8, 16, 32, 64, 128, unit="sequences", label="batch")
-    model: str = axis("pico", *MODELS)
-    dtype: str = axis("float32", "float32", "float16", "bfloat16")
-
-
-class LayerCase(NamedTuple):
-    """A packed model of one layer over a filled cache, a step, and the hidden state [T, H] as a layer hands it on."""
-
-    model: Llama
-    h: Carried
-    step: Step
-
-
-def _inputs(w: DecoderLayer, device: str, seed: int) -> LayerCase:
-    config, dtype = MODELS[w.model], torch_dtype(w)
-    generator = torch.Generator(device).manual_seed(seed)
-    model = from_config(config, device, dtype, seed, layers=range(INDEX, INDEX + 1), operations=EAGER)
-    blocks = -(-w.context // BLOCK_SIZE)
-    order = torch.randperm(w.batch * blocks, generator=torch.Generator().manual_seed(seed))
-    heads = config.num_key_value_heads, config.head_dim
-    cache = PagedCache(INDEX + 1, w.batch * blocks, BLOCK_SIZE, *heads, dtype, device)
-    cache.pool[INDEX].normal_(generator=generator)
-    tables = order.view(w.batch, blocks).tolist()
-    step = Step.paged(tables, [w.context - w.queries] * w.batch, [w.queries] * w.batch, BLOCK_SIZE, device)
-    shape = (w.batch * w.queries, config.hidden_size)
-    h = (SMALL * torch.randn(shape, device=device, dtype=dtype, generator=generator) for _ in range(2))
-    return LayerCase(model.with_attend(PagedAttention(cache)), Carried(*h), step)
-
-
-def _reference(case: LayerCase, rows: Tensor | None) -> Tensor:
-    out = wide_layer(plain_twin(case.model), INDEX, case.h.branch.double() + case.h.residual.double(), case.step)
-    return out if rows is None else out[rows]
 
 
 def _ready(case: LayerCase, call: Callable[[], Hidden]) -> Ready:
@@ -192,10 +148,10 @@ DECODER_LAYER = Ladder(
     name="decoder-layer",
     title="A decoder layer, fused step by step",
     workload=DecoderLayer,
-    inputs=_inputs,
+    inputs=inputs,
     input_bytes=_input_bytes,
     cost=lambda w: layer_cost(MODELS[w.model], *_shape(w)),
-    reference=_reference,
+    reference=reference,
     compare=AsDeep(),
     metrics=_metrics,
     clock=SteadyClock(),

@@ -10,8 +10,9 @@ from labllm.hardware import triton_mode
 from labllm.models.count import parameters
 from labllm.models.decode_ladder import DECODE_STEP, DecodeStep
 from labllm.models.launches import count
+from labllm.models.layer_case import DecoderLayer, inputs
 from labllm.models.layer_cost import FUSIONS, layer_cost, layer_moved, passes
-from labllm.models.layer_ladder import DECODER_LAYER, DecoderLayer, _inputs
+from labllm.models.layer_ladder import DECODER_LAYER
 from labllm.models.load import plain_twin
 from labllm.models.parts import MODELS
 from labllm.models.ran import AsDeep, Ready, run
@@ -43,7 +44,7 @@ def test_steps_that_are_neither_decode_nor_prefill_are_refused() -> None:
 
 
 def test_a_wrong_layer_is_told() -> None:
-    case = _inputs(DecoderLayer(20), "cpu", 0)
+    case = inputs(DecoderLayer(20), "cpu", 0)
     right = wide_layer(plain_twin(case.model), 1, case.h.total.double(), case.step)
     wrong = case.h.total.double()  # a layer that adds nothing
     judged = AsDeep()(run(Ready(wrong.float, 1, "cpu")), lambda rows: right, "bfloat16", 0)
