@@ -101,3 +101,22 @@ def test_a_contiguous_step_is_a_paged_one_of_one_block_a_sequence() -> None:
 def test_bad_paged_batches_are_refused(arguments: tuple, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Step.paged(*arguments, block_size=4)
+
+
+def test_a_step_of_decodes_knows_itself_and_its_positions() -> None:
+    decodes = Step.paged([[7, 2], [5]], num_cached=[5, 0], num_new=[1, 1], block_size=4)
+    assert decodes.decodes and decodes.positions.tolist() == [5, 0]
+    padded = dataclasses.replace(decodes, seq_lens=torch.tensor([6, 0], dtype=torch.int32), host_lengths=())
+    assert padded.decodes and padded.positions.tolist() == [5, 0], "padding has position 0"
+    assert not Step.paged([[7, 2], [5]], [5, 0], [1, 2], 4).decodes
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_step_moves_as_a_whole(device: str) -> None:
+    step = Step.paged([[7, 2], [5]], num_cached=[5, 0], num_new=[1, 2], block_size=4)
+    moved = step.to(device)
+    names = ("slot_mapping", "block_table", "seq_lens", "cu_seqlens", "last")
+    assert {getattr(moved, name).device.type for name in names} == {device}
+    assert moved.lengths == step.lengths and (moved is step) == (device == "cpu")
+    if device != "meta":
+        assert all(torch.equal(getattr(moved, name).cpu(), getattr(step, name)) for name in names)
