@@ -112,6 +112,14 @@ def triton_mode(device: str | None = None) -> str:
     return "interpreted" if interpreting() or os.environ.get("TRITON_INTERPRET") == "1" else "absent"
 
 
+def nvcc() -> str | None:
+    """Path of CUDA's compiler: on the PATH, in $CUDA_HOME or in /usr/local/cuda; None where there is none."""
+    folders = [Path(root, "bin") for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if root]
+    return shutil.which("nvcc") or next(
+        (found for folder in folders if (found := shutil.which("nvcc", path=folder))), None
+    )
+
+
 def can(need: str, device: str | None = None) -> Answer:
     """Answer a capability question for `device`: 'cuda', 'triton', 'triton-compiled', 'bf16', 'fp8' or 'nvcc'.
 
@@ -161,9 +169,9 @@ def _fp8(device: str) -> Answer:
 
 
 def _nvcc(device: str) -> Answer:
-    if shutil.which("nvcc"):
+    if nvcc():
         return Answer(True)
-    return Answer(False, "nvcc is not on the PATH; install the CUDA toolkit to compile CUDA C++")
+    return Answer(False, "nvcc is not on the PATH and not in CUDA_HOME; install the CUDA toolkit to compile CUDA C++")
 
 
 _QUESTIONS = {

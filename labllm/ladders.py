@@ -9,6 +9,7 @@ from labllm.bench import Ladder
 LADDERS = {
     "bandwidth": "labllm.bench.ladders:STREAM",
     "gemm": "labllm.bench.ladders:GEMM",
+    "gemm-by-hand": "labllm.cuda.ladder:GEMM_BY_HAND",
     "host-link": "labllm.bench.ladders:TRANSFER",
     "decode-attention": "labllm.attention.ladder:DECODE",
     "prefill-attention": "labllm.attention.ladder:PREFILL",

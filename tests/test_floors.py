@@ -19,7 +19,7 @@ FLOORS = (  # the ground first; rooms of one floor do not know each other
     ("kernels",),
     ("bench",),
     ("quantization", "ui"),
-    ("cache",),
+    ("cache", "cuda"),
     ("attention", "fusion", "sparsity", "parallel"),
     ("models",),
     ("serving",),

@@ -12,6 +12,7 @@ import hashlib
 import inspect
 import io
 import platform
+import re
 import tokenize
 from collections.abc import Iterable
 from functools import partial
@@ -23,6 +24,11 @@ from typing import Any
 
 HARNESS = {"bench", "devices", "hardware", "home", "roofline", "ui"}
 VERSIONED = ("torch", "triton", "transformers", "flashinfer-python", "liger-kernel")
+
+
+def without_comments(source: str) -> str:
+    """C++ source without comments and white space."""
+    return "".join(re.sub(r"//[^\n]*|/\*.*?\*/", "", source, flags=re.DOTALL).split())
 
 
 def normalised(source: str) -> str:
@@ -51,7 +57,7 @@ def normalised(source: str) -> str:
 
 
 def source_hash(sources: Iterable[Any]) -> str:
-    """Twelve hexadecimal digits over `sources` (functions, classes, partials, names of modules) and what they call.
+    """Twelve hexadecimal digits over `sources` (functions, classes, partials, modules, C++ files) and what they call.
 
     Followed are the names that a function's code uses, through this project's techniques; the harness and other
     libraries end the walk (the latter stand in `versions`). A module is named, so that a kernel's file is hashed where
@@ -79,8 +85,8 @@ def _unwrapped(source: Any) -> Any:
 
 
 def _full_name(source: Any) -> str:
-    if isinstance(source, str):
-        return source
+    if isinstance(source, (str, Path)):
+        return getattr(source, "name", source)
     return f"{getattr(source, '__module__', '')}.{getattr(source, '__qualname__', repr(source))}"
 
 
@@ -92,6 +98,8 @@ def _is_technique(source: Any) -> bool:
 
 
 def _text(source: Any) -> str:
+    if isinstance(source, Path):
+        return without_comments(source.read_text(encoding="utf-8"))
     if isinstance(source, str):
         spec = find_spec(source)
         if spec is None or spec.origin is None:

@@ -46,7 +46,7 @@ class Rung:
     own_reference(state, rows) makes the rung lossy: float64 answer on its own operands
     peer                       a production library's implementation
     in_place                   run overwrites its state: the answer that is checked comes from a fresh one
-    sources                    further functions, or modules by name (a kernel's file), that the hash covers
+    sources                    further functions, modules by name (a kernel's file) or C++ files that the hash covers
     """
 
     name: str
