@@ -1,9 +1,9 @@
 """What measurements of one GPU say of steps in general: from shipped records to a `StepTime` for any model and GPU.
 
-The records of the serving ladder with 1 and with 32 requests tell overhead and both efficiencies; all others are left
-for the prediction to be judged by. Where they are missing, the recorded ceilings stand in: the shares of the datasheet
-that a copy and a matrix product reach, and no overhead. That another GPU gets the same shares of its own datasheet is
-an assumption, and a chart should say so.
+The records of the serving ladder with 1 and with 32 requests tell overhead, launches and both efficiencies; all others
+are left for the prediction to be judged by. Where they are missing, the recorded ceilings stand in: the shares of the
+datasheet that a copy and a matrix product reach, and no overhead. That another GPU gets the same shares of its own
+datasheet is an assumption, and a chart should say so.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _shares() -> dict[str, float]:
             return {}
         compute = roof.flops["bfloat16"] / (SPEC.peak("bfloat16") or 1)
         return {"memory_efficiency": roof.bandwidth / SPEC.bandwidth, "compute_efficiency": compute}
-    return {name: getattr(found, name) for name in ("overhead", "memory_efficiency", "compute_efficiency")}
+    return {name: getattr(found, name) for name in ("overhead", "launch", "memory_efficiency", "compute_efficiency")}
 
 
 def calibrate(records: Sequence[Record], spec: DeviceSpec = SPEC) -> StepTime | None:

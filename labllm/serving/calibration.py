@@ -1,12 +1,12 @@
-"""Calibration: the three numbers of `StepTime` that no datasheet knows, from a few measured runs.
+"""Calibration: the four numbers of `StepTime` that no datasheet knows, from a few measured runs.
 
-For given shapes a run's time is linear in (overhead, 1 / memory efficiency, 1 / compute efficiency), once it is known
-which limit binds in each step; and which one binds depends on the efficiencies. So two questions are asked in turn
-until the answers stay the same: which limit binds, and which numbers fit best (least squares of relative errors, none
-of them better than the datasheet).
+For given shapes a run's time is linear in (overhead, launch, 1 / memory efficiency, 1 / compute efficiency), once it is
+known what binds in each step: the host, the memory or the arithmetic; and what binds depends on the numbers. So two
+questions are asked in turn until the answers stay the same: what binds, and which numbers fit best (least squares of
+relative errors, none of them better than the datasheet). Whether the host ever binds is tried both ways.
 
-It needs runs in which different things matter: decoding at two batch sizes tells overhead from bandwidth, and a long
-prompt tells the FLOP rate. Invariant: on data that the model itself made it returns that model.
+It needs runs in which different things matter: decoding at two batch sizes tells overhead from bandwidth, a long prompt
+tells the FLOP rate, a short one the launches. Invariant: on data that the model itself made it returns that model.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from labllm.serving.step_time import StepShape, StepTime
 
 ROUNDS = 50
+NEGLIGIBLE = 1e-4  # of squared relative errors: a simpler model that misses by a percent is as good
 
 
 class Observed(NamedTuple):
@@ -32,27 +33,42 @@ class Observed(NamedTuple):
 
 
 def fit(start: StepTime, observed: Sequence[Observed]) -> StepTime:
-    """`start` with overhead and efficiencies that explain what was observed.
+    """`start` with overhead, launch and efficiencies that explain what was observed.
 
-    Raises ValueError where the observations cannot tell the three numbers apart.
+    Raises ValueError where the observations cannot tell overhead, bandwidth and FLOP rate apart.
     """
+    prompts = [o.seconds / len(o.steps) for o in observed if not any(shape.decodes for shape in o.steps)]
+    found = [_settled(replace(start, launch=launch), observed) for launch in (0.0, *prompts)]
+    return min(found, key=lambda model: max(NEGLIGIBLE, _error(model, observed)))  # the first of equals: no launches
+
+
+def _error(model: StepTime, observed: Sequence[Observed]) -> float:
+    """Sum of squared relative errors."""
+    return sum((sum(map(model.seconds, o.steps)) / o.seconds - 1) ** 2 for o in observed)
+
+
+def _settled(model: StepTime, observed: Sequence[Observed]) -> StepTime:
+    """The numbers that fit, what binds being asked again until nothing changes."""
     seconds = np.array([o.seconds for o in observed])
-    model = start
+    floor = np.array([0.0, 0.0, 1.0, 1.0])
     for _ in range(ROUNDS):
-        rows = np.array([_row(model, o.steps) for o in observed]) / seconds[:, None]
-        fixed = np.array([sum(model.communication(s.tokens) for s in o.steps) for o in observed]) / seconds
-        if np.linalg.matrix_rank(rows) < 3:
+        parts = np.array([_row(model, o.steps) for o in observed]) / seconds[:, None]
+        rows, fixed = parts[:, :4], parts[:, 4]
+        told = rows.any(axis=0)
+        if not told[[0, 2, 3]].all() or np.linalg.matrix_rank(rows) < told.sum():
+            if model.launch:
+                return replace(model, launch=0.0)
             raise ValueError(
                 f"{len(observed)} observations do not tell overhead, bandwidth and FLOP rate apart: "
                 "add decoding at another batch size and a long prompt."
             )
-        floor = np.array([0.0, 1.0, 1.0])
-        found = floor + _non_negative(rows, 1.0 - fixed - rows @ floor)
+        overhead, launch, memory, compute = (floor + _non_negative(rows, 1.0 - fixed - rows @ floor)).tolist()
         fitted = replace(
             model,
-            overhead=float(found[0]),
-            memory_efficiency=float(1 / found[1]),
-            compute_efficiency=float(1 / found[2]),
+            overhead=overhead,
+            launch=launch if told[1] else 0.0,
+            memory_efficiency=1 / memory,
+            compute_efficiency=1 / compute,
         )
         if fitted == model:
             break
@@ -61,16 +77,23 @@ def fit(start: StepTime, observed: Sequence[Observed]) -> StepTime:
 
 
 def _row(model: StepTime, steps: Sequence[StepShape]) -> list[float]:
-    """Seconds of a run at full efficiency by what binds: [steps, memory-bound, compute-bound]."""
-    memory = compute = 0.0
+    """A run by what binds: [steps, launched steps, memory-bound seconds, compute-bound seconds, communication].
+
+    The first two count; bound seconds are at full efficiency; where the host binds, nothing else of the step counts.
+    """
+    free = replace(model, launch=0.0)
+    row = np.zeros(5)
     for shape in steps:
+        if not shape.decodes and free.seconds(shape) < model.launch:
+            row[1] += 1
+            continue
+        row[0] += 1
+        row[4] += model.communication(shape.tokens)
         for cost in model.costs(shape):
             by_flops, by_bytes = cost.flops / model.peak, cost.bytes / model.bandwidth
-            if by_flops / model.compute_efficiency > by_bytes / model.memory_efficiency:
-                compute += by_flops
-            else:
-                memory += by_bytes
-    return [float(len(steps)), memory, compute]
+            compute = by_flops / model.compute_efficiency > by_bytes / model.memory_efficiency
+            row[3 if compute else 2] += by_flops if compute else by_bytes
+    return row.tolist()
 
 
 def _non_negative(a: NDArray, b: NDArray) -> NDArray:

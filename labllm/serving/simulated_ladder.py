@@ -110,7 +110,6 @@ SIMULATED = Ladder(
         "full": (
             *(Fleet(ratio=ratio) for ratio in (1, 2, 4, 8, 16, 32)),
             *(Fleet(arrivals="Poisson", rate=rate) for rate in (1, 2, 4, 8, 16, 32)),
-            *(Fleet(max_num_seqs=seats) for seats in (8, 16, 32, 128, 256)),
         ),
     },
     compare=Served(lambda dtype: 0.0),

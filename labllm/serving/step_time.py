@@ -7,11 +7,13 @@ an overhead besides:
 
     seconds = overhead + max(2 T W / (ec F), b W / (em B)) + max(4 Hq D L pairs / (ec F), k keys / (em B)) + all-reduces
 
-T tokens, W weights of b bytes, k bytes of KV a token, F FLOP/s and B bytes/s of the device. Over n GPUs F and B are n
-times as much, and each layer sums its activations twice: 2 L (latency + 2 (n - 1) / n T H b / link).
+with T tokens, W weights of b bytes, k bytes of KV a token, F FLOP/s and B bytes/s of the device. Over n GPUs F and B
+are n times as much, and each layer sums its activations twice: 2 L (latency + 2 (n - 1) / n T H b / link). A step of
+decodes alone is one graph; one that reads prompts is launched kernel by kernel and takes at least as long as the host
+needs for that (`launch`).
 
-Overhead, em and ec come from measurements (`labllm.serving.calibration`). It loses where steps of one shape differ:
-sliding windows, slow kernels at odd sizes, a host that cannot keep up.
+Overhead, launch, em and ec come from measurements (`labllm.serving.calibration`). It loses where steps of one shape
+differ: sliding windows, slow kernels at odd sizes, a host that is busy elsewhere.
 """
 
 from __future__ import annotations
@@ -39,6 +41,11 @@ class StepShape(NamedTuple):
     keys: int
     pairs: int
 
+    @property
+    def decodes(self) -> bool:
+        """True where every sequence brings one token: then each query-key pair reads a key of its own."""
+        return self.pairs == self.keys
+
     @classmethod
     def of(cls, chunks: Iterable[tuple[int, int, bool]]) -> StepShape:
         """Of chunks (num_computed, num_new, whether the last one asks for a token)."""
@@ -56,6 +63,7 @@ class StepTime:
     """Seconds of a step of `config` on tensor_parallel_size devices of `spec`.
 
     overhead                                seconds of every step, whatever it computes
+    launch                                  seconds that a step with prompts takes at least
     memory_efficiency, compute_efficiency   shares of the datasheet's bandwidth and FLOP/s that steps get
 
     Raises ValueError for shares outside 0 .. 1, a negative overhead, or a dtype that the device has no unit for.
@@ -66,12 +74,17 @@ class StepTime:
     dtype: str = "bfloat16"
     tensor_parallel_size: int = 1
     overhead: float = 0.0
+    launch: float = 0.0
     memory_efficiency: float = 1.0
     compute_efficiency: float = 1.0
 
     def __post_init__(self) -> None:
         shares = self.memory_efficiency, self.compute_efficiency
-        if self.overhead < 0 or not all(0 < share <= 1 for share in shares) or self.tensor_parallel_size < 1:
+        if (
+            min(self.overhead, self.launch) < 0
+            or not all(0 < share <= 1 for share in shares)
+            or self.tensor_parallel_size < 1
+        ):
             raise ValueError(
                 "A step needs an overhead of at least 0, efficiencies in 0 .. 1 and one GPU at least; got "
                 f"{self.overhead}, {shares} and {self.tensor_parallel_size}."
@@ -113,7 +126,8 @@ class StepTime:
         flops, bandwidth = self._rates
         linear = max(2.0 * (w * shape.tokens + head * shape.sampled) / flops, self._weight_bytes / bandwidth)
         attention = max(per_pair * shape.pairs / flops, per_key * shape.keys / bandwidth)
-        return self.overhead + linear + attention + self.communication(shape.tokens)
+        seconds = self.overhead + linear + attention + self.communication(shape.tokens)
+        return seconds if shape.decodes else max(self.launch, seconds)
 
     def communication(self, tokens: int) -> float:
         """Seconds of all all-reduces of a step, 0 on one device."""

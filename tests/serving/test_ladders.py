@@ -117,7 +117,9 @@ def test_the_serving_ladder_waits_for_a_gpu() -> None:
 
 
 H200 = next(spec for spec in KNOWN if spec.name == "H200")
-TRUE = StepTime(SHAPES["Llama-3.1-8B"], H200, overhead=4e-4, memory_efficiency=0.85, compute_efficiency=0.65)
+TRUE = StepTime(
+    SHAPES["Llama-3.1-8B"], H200, overhead=4e-4, launch=0.025, memory_efficiency=0.85, compute_efficiency=0.65
+)
 
 
 def recorded(load: Load, noise: float = 0.0) -> Record:

@@ -119,9 +119,20 @@ def observations(model: StepTime, noise: float = 0.0) -> list[Observed]:
 
 def test_calibration_finds_the_numbers_that_made_the_data() -> None:
     found = fit(StepTime(LLAMA, H200), observations(TRUE))
-    assert found.overhead == pytest.approx(TRUE.overhead, rel=1e-6)
+    assert found.overhead == pytest.approx(TRUE.overhead, rel=1e-6) and found.launch == 0
     assert found.memory_efficiency == pytest.approx(TRUE.memory_efficiency, rel=1e-6)
     assert found.compute_efficiency == pytest.approx(TRUE.compute_efficiency, rel=1e-6)
+
+
+def test_calibration_finds_a_host_that_launches_slowly() -> None:
+    slow = replace(TRUE, launch=0.03)
+    assert slow.seconds(StepShape.of([(0, 512, True)])) == 0.03 > TRUE.seconds(StepShape.of([(0, 512, True)]))
+    assert slow.seconds(StepShape.of([(0, 8192, True)])) > 0.1, "a long prompt hides its launches"
+    assert slow.seconds(StepShape.of([(512, 1, True)])) < 0.01, "decodes are one graph"
+    found = fit(StepTime(LLAMA, H200), observations(slow))
+    assert found.launch == pytest.approx(0.03, rel=1e-6)
+    assert found.overhead == pytest.approx(slow.overhead, rel=1e-6)
+    assert found.compute_efficiency == pytest.approx(slow.compute_efficiency, rel=1e-6)
 
 
 def test_calibrated_with_noise_on_batches_1_and_32_it_predicts_a_mixed_trace() -> None:
