@@ -8,7 +8,8 @@ have a place in `table`; the last sampled token never has one until the next ste
 and prefill, decode, chunks and resuming are one rule with different numbers. `num_tokens` counts a token as soon as the
 step that samples it is scheduled; its id may come later (`num_known`).
 
-Invariant: a request waits with an empty table and no seat, runs with both, and ends with neither.
+Invariant: a request waits with an empty table and no seat, runs with both, and ends with neither (in a gang: when the
+whole gang has ended).
 """
 
 from __future__ import annotations

@@ -35,7 +35,6 @@ class RealExecutor:
     On a CPU the model's weights are laid out anew, in place, with the same values (`labllm.models.by_inputs`).
     """
 
-    @torch.inference_mode()
     def __init__(self, model: Llama, config: EngineConfig, num_blocks: int) -> None:
         shape, self.device = model.config, model.device
         self.cache = PagedCache(

@@ -86,6 +86,7 @@ class DecodeSteps:
     last_ids [max_num_seqs + 1] int64 holds what was sampled last in each seat, and one for padding.
     """
 
+    @torch.inference_mode()
     def __init__(self, model: Llama, config: EngineConfig, last_ids: Tensor) -> None:
         self.model, self.last_ids, self.max_model_len = model, last_ids, config.max_model_len
         self.empty_seat = len(last_ids) - 1
