@@ -1,8 +1,9 @@
 """Serving: from one gang at a time to an engine in which requests come and go at every step.
 
-`LLM` and `EngineConfig` are the front door, `AsyncEngine` the one for streams, `SamplingParams` what a request asks for. Inside, in the order of a step:
-`schedulers` decide (under `policies`), `executors` prepare, run and sample, `update` hands ids out, and `engine` is the
-loop around them. `metrics` and `traces` say how well it went, and under which load.
+`LLM` and `EngineConfig` are the front door, `AsyncEngine` the one for streams, `SamplingParams` what a request asks
+for. Inside, in the order of a step: `schedulers` decide (under `policies`), `executors` prepare, run and sample,
+`update` hands ids out, and `engine` is the loop around them. `metrics` and `traces` say how well it went, and under
+which load.
 """
 
 from labllm.serving.async_engine import AsyncEngine
