@@ -12,17 +12,20 @@ Row = dict[str, object]
 ORDER = [rung.name for rung in QUANTIZATION.rungs]
 
 
+def machine(records: Iterable[Record]) -> str:
+    """The machine to read from: a GPU where one has records, else the one with the most; '' where there is none."""
+    hosts = Counter((r.host.kind == "cuda", r.host.name) for r in records if "perplexity" in r.metrics)
+    return max(hosts.items(), key=lambda item: (item[0][0], item[1]))[0][1] if hosts else ""
+
+
 def table(records: Iterable[Record], **setting: object) -> list[Row]:
     """One row a record that has its metrics and fits the setting, from 16 bits down; 16 bits and W8A8 stand once.
 
-    Records of several machines are not mixed: a GPU's where there are some, else those of the machine that has most.
+    Records of several machines are not mixed: they are of `machine(records)`.
     """
     found = [r for r in records if r.ladder == QUANTIZATION.name and "perplexity" in r.metrics]
     found = [r for r in found if all(r.workload.get(name) == value for name, value in setting.items())]
-    hosts = Counter((r.host.kind == "cuda", r.host.name) for r in found)
-    if not hosts:
-        return []
-    (_, host), _ = max(hosts.items(), key=lambda item: (item[0][0], item[1]))
+    host = machine(found)
     rows: dict[tuple[object, ...], Row] = {}
     for r in sorted((r for r in found if r.host.name == host), key=_place):
         row = _row(r)
