@@ -15,8 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from labllm.bench import Ladder, Rung, axis, torch_dtype
-from labllm.hardware import can
+from labllm.bench import CannotRun, Ladder, Rung, axis, torch_dtype
 from labllm.quantization import eight_bits, int4, torch_int4
 from labllm.quantization.activations import int8_rows
 from labllm.quantization.float8 import Float8Weight, float8_weight
@@ -135,22 +134,21 @@ def _only_bfloat16(w: Int4Linear) -> str | None:
     return None if w.dtype == "bfloat16" else "it multiplies in bfloat16: choose that"
 
 
-def _only_cpus(w: Int4Linear) -> str | None:
-    if can("cuda"):
-        return "it is for CPUs; a GPU multiplies 16-bit numbers"
+def _not_float32(w: Int4Linear) -> str | None:
     return None if w.dtype != "float32" else "in float32 it is `linear` itself"
 
 
 def _torch_refuses(device: str) -> Any:
-    def refuses(w: Int4Linear) -> str | None:
-        if can("cuda").ok is not (device == "cuda"):
-            return "it runs on an NVIDIA GPU" if device == "cuda" else "it runs on CPUs; torch has another one for GPUs"
-        return _only_bfloat16(w) or torch_int4.refusal((w.outputs, w.inputs), 4, w.group_size, device)
+    return lambda w: _only_bfloat16(w) or torch_int4.refusal((w.outputs, w.inputs), 4, w.group_size, device)
 
-    return refuses
+
+def _on(device: str, inputs: Inputs, reason: str) -> None:
+    if inputs.x.device.type != device:
+        raise CannotRun(reason)
 
 
 def _wide(inputs: Inputs) -> State:
+    _on("cpu", inputs, "it is for CPUs; a GPU multiplies 16-bit numbers")
     return State(inputs.x.float(), inputs.weight.float(), inputs.packed)
 
 
@@ -172,7 +170,13 @@ def _float8(inputs: Inputs) -> State:
     return State(inputs.x, stored, stored)
 
 
-def _torch_state(inputs: Inputs) -> State:
+def _cpu_state(inputs: Inputs) -> State:
+    _on("cpu", inputs, "it runs on CPUs; torch has another one for GPUs")
+    return State(inputs.x, torch_int4.torch_weight(inputs.packed), inputs.packed)
+
+
+def _cuda_state(inputs: Inputs) -> State:
+    _on("cuda", inputs, "it runs on an NVIDIA GPU")
     return State(inputs.x, torch_int4.torch_weight(inputs.packed), inputs.packed)
 
 
@@ -214,7 +218,7 @@ INT4 = Ladder(
             _run(F.linear),
             prepare=_wide,
             about="for CPUs that multiply no 16-bit numbers: twice the bytes again",
-            refuses=_only_cpus,
+            refuses=_not_float32,
             moved=_moves(4),
             memory=_room,
         ),
@@ -301,7 +305,7 @@ INT4 = Ladder(
         Rung(
             "torch int4[tinygemm]",
             _run(torch_int4.torch_linear),
-            prepare=_torch_state,
+            prepare=_cuda_state,
             refuses=_torch_refuses("cuda"),
             memory=_room,
             own_reference=_torch_own,
@@ -311,7 +315,7 @@ INT4 = Ladder(
         Rung(
             "torch int4[cpu]",
             _run(torch_int4.torch_linear),
-            prepare=_torch_state,
+            prepare=_cpu_state,
             refuses=_torch_refuses("cpu"),
             memory=_room,
             own_reference=_torch_own,

@@ -50,7 +50,7 @@ def refusal(shape: tuple[int, int], bits: int, group_size: int, device: str) -> 
         return f"torch's INT4 linear takes 4 bits in groups of 32, 64, 128 or 256; got {bits} bits in {group_size}"
     if n % rows or k % columns:
         return f"torch's INT4 linear takes N in multiples of {rows} and K of {columns} on {device}; got [{n}, {k}]"
-    if device == "cuda" and not (answer := can("bf16", device)):
+    if device == "cuda" and can("cuda") and not (answer := can("bf16", device)):
         return answer.reason
     return None
 

@@ -71,9 +71,7 @@ def chart(
 ) -> Figure:
     """How many times as fast as `baseline` each of `rungs` (default: all that ran) is, over field `x`."""
     s = Standing.of(ladder, records, baseline, x, rungs)
-    caption = (
-        f"each cell: {baseline}'s time over the rung's; hatched: the rung loses; framed: the fastest of its column\n"
-    )
+    caption = f"cells: {baseline}'s time over the rung's; hatched: it loses; framed: fastest of its column\n"
     caption += f"{short_name(s.host)}, {', '.join(s.dates)}"
     left = 0.25 + 0.085 * max(len(rung) for rung in s.rungs)
     fig, ax = page(
