@@ -106,7 +106,7 @@ def ids_of(out: Any) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class Served:
-    """Judges answers: each must be as long as its request wanted, and `gap(out)` no more than the tolerance allows.
+    """Judges answers: each must be as long as its request wanted, with an error that the tolerance allows.
 
     reference(out) -> (lengths wanted, error of what was written).
     """
