@@ -4,10 +4,10 @@ The sources are in kernels/cuda, one file a rung. `build` compiles one for an ar
 `gemm` and `add_layer_norm_gelu` run them; `emulate` does in NumPy what a block does with its tiles.
 """
 
-from labllm.cuda.build import Built, CompileError, build, source
 from labllm.cuda.fused import add_layer_norm_gelu
-from labllm.cuda.gemm import gemm
 from labllm.cuda.kernels import GEMMS, HOPPER, NAIVE, PIPELINED, REGISTERS, TILED, WMMA, GemmKernel
+from labllm.cuda.multiply import gemm
+from labllm.cuda.nvcc import Built, CompileError, build, source
 from labllm.cuda.resources import Resources
 
 __all__ = [

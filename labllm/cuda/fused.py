@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from labllm.bench import CannotRun
-from labllm.cuda.build import build
 from labllm.cuda.driver import load
-from labllm.cuda.gemm import DTYPES, architecture
+from labllm.cuda.multiply import DTYPES, architecture
+from labllm.cuda.nvcc import build
 from labllm.hardware import this_machine
 
 FILE = "add_layer_norm_gelu"
@@ -55,9 +55,11 @@ def _check(x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor) -> None:
     for name, tensor in {"weight": weight, "bias": bias}.items():
         if tensor.shape != x.shape[1:]:
             raise ValueError(f"{name} must be [{x.shape[1]}], one element a column of x, got {list(tensor.shape)}")
-    for name, tensor in {"x": x, "residual": residual, "weight": weight, "bias": bias}.items():
+    tensors = {"x": x, "residual": residual, "weight": weight, "bias": bias}
+    for name, tensor in tensors.items():
         if tensor.dtype not in DTYPES or tensor.dtype != x.dtype:
             raise ValueError(f"all tensors must be float16, or all bfloat16; {name} is {tensor.dtype}")
+    for name, tensor in tensors.items():
         if not tensor.is_contiguous():
             raise ValueError(f"{name} must be contiguous, got strides {tensor.stride()}: call .contiguous() first")
         if tensor.device.type != "cuda" or tensor.device != x.device:

@@ -16,9 +16,9 @@ from torch import Tensor
 from labllm.bench import Rung, torch_dtype
 from labllm.bench.ladders import GEMM, Gemm
 from labllm.cuda import emulate, kernels, traffic
-from labllm.cuda.build import source, with_includes
-from labllm.cuda.gemm import compiled, gemm, no_kernel
 from labllm.cuda.kernels import GemmKernel
+from labllm.cuda.multiply import compiled, gemm, no_kernel
+from labllm.cuda.nvcc import source, with_includes
 from labllm.hardware import this_machine
 from labllm.roofline import DTYPE_BYTES, Cost
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from labllm.bench import CannotRun
-from labllm.cuda.build import Built, build
 from labllm.cuda.driver import load
 from labllm.cuda.kernels import GemmKernel
+from labllm.cuda.nvcc import Built, build
 from labllm.cuda.tensor_map import tensor_map
 from labllm.hardware import this_machine
 

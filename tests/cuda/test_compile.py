@@ -1,0 +1,109 @@
+"""Every .cu file compiles for every architecture that it is for, without spills, and declares what the host assumes."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from labllm import hardware
+from labllm.bench import CannotRun
+from labllm.cuda import GEMMS, CompileError, build, source
+from labllm.cuda import nvcc as building
+from labllm.cuda.fused import FILE, THREADS
+from labllm.cuda.kernels import HOPPER, PIPELINED, GemmKernel
+
+FAST = os.environ.get("LABLLM_FAST") == "1"
+ARCHITECTURES = {"sm_75": (7, 5), "sm_80": (8, 0), "sm_90a": (9, 0)}
+FUSED = GemmKernel(FILE, (1, 1, 1), (THREADS,))
+
+
+def needed() -> list[tuple[str, str, bool]]:
+    """(file, architecture, bfloat16): both dtypes where they apply, in the fast setting the one that is used most."""
+    found = []
+    for kernel in (*GEMMS, FUSED):
+        for name, capability in ARCHITECTURES.items():
+            if kernel.capability <= capability and (not kernel.exactly or kernel.capability == capability):
+                found.append((kernel.file, name, capability >= (8, 0)))
+                if not FAST and capability >= (8, 0):
+                    found.append((kernel.file, name, False))
+    return found
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A compiler, and a cache that the tests of this file share. Without one they are left out, but not under CI=1."""
+    if not hardware.nvcc():
+        assert not os.environ.get("CI"), "the continuous integration must compile kernels/cuda: install nvcc there"
+        pytest.skip(hardware.can("nvcc").reason)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LABLLM_HOME", str(tmp_path_factory.mktemp("cuda")))
+        yield
+
+
+@pytest.mark.parametrize(("file", "architecture", "bfloat16"), needed())
+def test_it_compiles_and_nothing_spills(file: str, architecture: str, bfloat16: bool, compiler: None) -> None:
+    built = build(file, architecture, bfloat16=bfloat16)
+    assert built.cubin.read_bytes()[:4] == b"\x7fELF"
+    assert 0 < built.resources.registers <= 255 and not built.resources.spills and built.resources.stack == 0
+
+
+def test_what_was_built_is_found_again(compiler: None) -> None:
+    first = build("gemm_naive", "sm_80")
+    written = first.cubin.stat().st_mtime_ns
+    again = build("gemm_naive", "sm_80")
+    assert again == first and again.cubin.stat().st_mtime_ns == written
+    assert build("gemm_naive", "sm_80", bfloat16=False).cubin != first.cubin
+
+
+def test_a_refusal_names_file_line_and_reason(compiler: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken.cu").write_text('extern "C" __global__ void gemm(int* a) {\n    a[0] = nothing;\n}\n')
+    monkeypatch.setattr(building, "source", lambda name: tmp_path / f"{name}.cu")
+    with pytest.raises(CompileError, match=r'^nvcc could not compile broken.cu: broken.cu\(2\): error: .*"nothing"'):
+        build("broken", "sm_80")
+
+
+def test_without_a_compiler_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "nvcc", lambda: None)
+    with pytest.raises(CannotRun, match="install the CUDA toolkit"):
+        build("gemm_naive", "sm_80")
+
+
+def test_unknown_files_and_architectures_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"no kernels/cuda/gemm_fast.cu; known are add_layer_norm_gelu, gemm_hopper"):
+        build("gemm_fast", "sm_80")
+    monkeypatch.setattr(hardware, "nvcc", lambda: "nvcc")
+    with pytest.raises(ValueError, match="written like 'sm_80'"):
+        build("gemm_naive", "hopper")
+
+
+def constants(file: str) -> dict[str, int]:
+    """The `constexpr int` of a .cu file, which may use one another."""
+    found: dict[str, int] = {}
+    for line in re.findall(r"^constexpr int (.+?);", source(file).read_text(encoding="utf-8"), re.MULTILINE):
+        for name, value in (part.split(" = ") for part in line.split(", ")):
+            found[name] = eval(value.replace("/", "//"), {}, found)
+    return found
+
+
+@pytest.mark.parametrize("kernel", GEMMS[2:], ids=lambda kernel: kernel.file)
+def test_host_and_source_agree_on_tiles(kernel: GemmKernel) -> None:
+    said = constants(kernel.file)
+    assert kernel.tile == (said["TILE_M"], said["TILE_N"], said["TILE_K"])
+    assert kernel.threads == (said["THREADS"],)
+    assert kernel.buffers == said.get("STAGES", 0)
+
+
+def test_shared_memory_is_that_of_the_stages() -> None:
+    said = constants("gemm_pipelined")
+    stage = 2 * (said["TILE_M"] * said["A_PITCH"] + said["TILE_K"] * said["B_PITCH"])
+    assert PIPELINED.dynamic_shared == said["STAGES"] * stage
+    assert HOPPER.dynamic_shared + 1024 <= 227 * 1024, "a block of compute capability 9.0 gets 227 KiB"
+    assert constants("gemm_tiled")["TILE"] == 32 and constants(FILE)["THREADS"] == THREADS
+
+
+def test_headers_count_as_part_of_a_source() -> None:
+    names = [path.name for path in building.with_includes(source("gemm_hopper"))]
+    assert names == ["gemm_hopper.cu", "hopper.cuh", "order.cuh", "element.cuh"]
