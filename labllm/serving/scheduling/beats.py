@@ -39,4 +39,4 @@ def beats(runs: Mapping[str, Run], title: str, subtitle: str = "") -> Picture:
 def conclusion(runs: Mapping[str, Run]) -> str:
     """The longest hole of the median answer in each run."""
     parts = [f"{engineering(quantile(longest_gaps(run), 0.5), 's')} ({name})" for name, run in runs.items()]
-    return f"The longest time that half of the answers or more stand still: {', '.join(parts)}."
+    return f"At its longest, the median answer stands still for {', '.join(parts)}."
