@@ -11,8 +11,9 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor
 
-from labllm import fusion
+from labllm import cuda, fusion
 from labllm.bench import Ladder, Rung
+from labllm.cuda.nvcc import source, with_includes
 from labllm.fusion import eager, peers
 from labllm.fusion.vertical import Rows, compiled_rung, draw, passes_cost, picked, room, sizes, triton_rung
 from labllm.roofline import DTYPE_BYTES, Cost
@@ -93,6 +94,16 @@ def _fused_layer(inputs: LayerInputs) -> Tensor:
     return fusion.add_layer_norm_gelu(*inputs)
 
 
+def _by_hand_layer(inputs: LayerInputs) -> Tensor:
+    return cuda.add_layer_norm_gelu(*inputs)
+
+
+def _only_pieces(w: Rows) -> str | None:
+    if w.dtype == "float32":
+        return "the kernel takes float16 and bfloat16: choose one of them"
+    return "the kernel takes rows of up to 16384 elements" if w.hidden > 16384 else None
+
+
 ADD_RMS_NORM = Ladder(
     name="add-rms-norm",
     title="Residual add and RMSNorm, returning both",
@@ -165,6 +176,15 @@ ADD_LAYER_NORM_GELU = Ladder(
             "add_norm",
             "activations",
             memory=room(1),
+        ),
+        Rung(
+            "CUDA C++",
+            _by_hand_layer,
+            about="the same launch written by hand: 16-byte loads, and sums by warp shuffles",
+            needs=("cuda", "nvcc"),
+            refuses=_only_pieces,
+            memory=room(1),
+            sources=with_includes(source(cuda.fused.FILE)),
         ),
     ),
     sizes=sizes(Rows),
