@@ -69,6 +69,14 @@ def _names_back(ids: Ids, block_size: int, known: Names) -> list[int]:
     return names[: len(_run(names, known))]
 
 
+def _named_otherwise(ids: Ids, block_size: int, known: Names) -> list[int]:
+    name, names = 0, []
+    for block in range((len(ids) - 1) // block_size):
+        name = hash((name, tuple(ids[block * block_size : (block + 1) * block_size])))
+        names.append(name)
+    return _run(names, known)
+
+
 def _all_or_nothing(ids: Ids, block_size: int, known: Names) -> list[int]:
     names = list(chain(ids, block_size))[: (len(ids) - 1) // block_size]
     found = _run(names, known)
@@ -145,6 +153,11 @@ a run ends at the first name that is not known; at least one token of the prompt
             _one_less,
         ),
         Mistake("It returns names; a block table holds the numbers that the names lead to.", _names_back),
+        Mistake(
+            "None of its names is known: hash one tuple, the name before first and then the ids one by one: "
+            "hash((name, *ids)).",
+            _named_otherwise,
+        ),
         Mistake("It wants the whole beginning or nothing; every known block saves work.", _all_or_nothing),
     ),
 )

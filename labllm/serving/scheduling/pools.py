@@ -27,7 +27,7 @@ BLOCK = 16
 class Crowd:
     """`requests` at once, prompts of about `prompt` and answers of about `answer` tokens, a pool of `cache` tokens."""
 
-    max_num_seqs: int = axis(32, 2, 4, 8, 16, 32, 64, 128, unit="seats", label="max_num_seqs")
+    max_num_seqs: int = axis(32, 4, 8, 16, 32, 64, 128, unit="seats", label="max_num_seqs")
     cache: int = axis(8192, 4096, 8192, 16384, 32768, unit="tokens", label="KV cache")
     prompt: int = axis(512, 32, 128, 512, unit="tokens", label="prompt, on average")
     answer: int = axis(256, 64, 128, 256, unit="tokens", label="answer, on average")
@@ -61,8 +61,8 @@ POOLS = virtual_ladder(
     },
     sizes={
         "fast": tuple(Crowd(seats, cache=4096, prompt=128, answer=64, requests=64) for seats in (4, 64)),
-        "small": tuple(Crowd(seats) for seats in (2, 4, 8, 16, 32, 64, 128)),
-        "full": tuple(Crowd(s, cache) for cache in (4096, 8192, 32768) for s in (2, 4, 8, 16, 32, 64)),
+        "small": tuple(Crowd(seats) for seats in (4, 8, 16, 32, 64)),
+        "full": tuple(Crowd(s, cache) for cache in (4096, 8192, 32768) for s in (4, 8, 16, 32, 64)),
     },
     figures=figures,
 )
