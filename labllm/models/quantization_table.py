@@ -52,12 +52,12 @@ def _row(r: Record) -> Row:
         "method": "as trained" if whole else r.rung,
         "perplexity": round(figure("perplexity"), 2),
         "KL (nats)": round(figure("KL"), 4),
-        "agreement (%)": round(100 * figure("agreement"), 1),
+        "agree (%)": round(100 * figure("agreement"), 1),
         "bits a weight": round(figure("bits a weight"), 2),
         "model (MB)": round(figure("model") / 1e6, 2),
         "made in (s)": round(figure("quantising"), 1),
     }
     for name in ("prefill", "decode"):
         if name in r.metrics:
-            row[f"{name} (tokens/s)"] = round(figure(name))
+            row[f"{name} (tok/s)"] = round(figure(name))
     return row

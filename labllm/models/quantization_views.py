@@ -73,9 +73,7 @@ def gptq_steps() -> Panel:
         columns = runs["GPTQ"][-1].done
         x = f"{ABOUT[0]} (in steps of {columns // STEPS}; there are {columns})"
         title = f"Rounding {linear} of layer {layer} column by column"
-        figure = courses.chart(
-            lines, x, ABOUT[1], title, f"{bits} bits, groups of {group}; error relative to the output"
-        )
+        figure = courses.chart(lines, x, ABOUT[1], title, f"{bits} bits, groups of {group}", unit="")
         plain, better = (lines[name][-1] for name in ("rounding", "GPTQ"))
         told = (
             f"When all columns are rounded, the output is off by {plain:.1f} % without compensation and by "

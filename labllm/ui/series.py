@@ -179,7 +179,7 @@ def say(values: Mapping[str, Any], ladder: Ladder) -> str:
             value = values[axis.name]
             counted = axis.unit.islower() and len(axis.unit) > 3  # 'tokens', 'sequences': the label says so already
             if isinstance(value, str):
-                parts.append(value)
+                parts.append(f"no {axis.label}" if value == "none" else value)
             elif axis.unit in axis.label.split():
                 parts.append(amount(axis.label, axis.unit, value))
             else:

@@ -76,8 +76,10 @@ class Sheet:
 
     @cached_property
     def places(self) -> dict[Any, float]:
-        """Where each value of the field stands on the axis: itself, or 0, 1, 2 ... where it is a word."""
+        """Where each value of the field stands on the axis: itself, or 0, 1, 2 ... for words, in the field's order."""
         values = list(dict.fromkeys(r.workload[self.x.name] for s in self.found for r in (*s.done, *s.missing)))
+        if not self.x.numeric:
+            values.sort(key=lambda v: self.x.choices.index(v) if v in self.x.choices else len(self.x.choices))
         return {v: float(v) if self.x.numeric else float(i) for i, v in enumerate(values)}
 
     @property

@@ -74,7 +74,7 @@ def rounded(bits: int, tensor: float, channel: float) -> list[Record]:
 def test_m_names_the_bits_at_which_it_is_so():
     verdict = get("m").verdict(rounded(8, 0.98, 0.985) + rounded(4, 0.7, 0.73))
     assert verdict.word == "holds when" and verdict.condition == "weights have 4 bits"
-    assert "8 bits: +0.5 points" in verdict.sentence and "4 bits: +3.0 points" in verdict.sentence
+    assert "3.0 points in 4 bits" in verdict.sentence and "0.5 points in 8 bits" in verdict.sentence
     assert get("m").verdict(rounded(8, 0.98, 0.985)).word == "does not hold"
     assert get("m").verdict(rounded(4, 0.7, 0.73)).word == "holds"
 

@@ -10,6 +10,7 @@ from labllm.bench.record import Host, Metric, Spread, Work
 from labllm.models.quantization_ladder import Rounded
 from labllm.models.quantization_table import machine, table
 from labllm.models.quantization_views import gptq_steps, linear_of, spread
+from labllm.ui import course as courses
 
 NOTHING = Work(flops=1, bytes=1)
 
@@ -18,6 +19,16 @@ NOTHING = Work(flops=1, bytes=1)
 def test_every_control_changes_the_panel(panel):
     shown = panel()
     assert shown._repr_mimebundle_()["text/plain"].endswith(".")
+
+
+def test_the_courses_fit_on_their_axes(monkeypatch: pytest.MonkeyPatch):
+    drawn = []
+    chart = courses.chart
+    monkeypatch.setattr(courses, "chart", lambda *args, **options: drawn.append(chart(*args, **options)) or drawn[-1])
+    gptq_steps()
+    (axes,) = drawn[0].axes
+    top = max(max(line.get_ydata()) for line in axes.lines)
+    assert 0.5 * axes.get_ylim()[1] < top <= axes.get_ylim()[1]
 
 
 def test_planted_outliers_show_in_the_inputs_and_shrink_the_weights():
