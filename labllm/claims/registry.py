@@ -7,7 +7,7 @@ from importlib import import_module
 
 from labllm.claims.claim import Claim
 
-FILES = ("roofline", "paged", "fusion", "flash", "batching", "scheduling", "quantization", "int4")
+FILES = ("roofline", "paged", "fusion", "flash", "batching", "scheduling", "quantization", "int4", "tensor_cores")
 
 
 @cache
