@@ -97,3 +97,18 @@ def test_a_bucket_computes_what_launches_do_and_its_padding_writes_nothing(execu
     changed = (after != before).flatten(3).any(dim=3).any(dim=0).any(dim=0)[:-1].nonzero()[:, 0].tolist()
     assert sorted(changed) == sorted(inputs.slots.tolist())
     assert decoded.ids.tolist() == decoded.logits.argmax(-1).tolist()
+
+
+def test_a_small_model_computes_with_one_thread_and_leaves_the_others_as_they_were(
+    executor: RealExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, seen = torch.get_num_threads(), []
+    model = executor.model
+    monkeypatch.setattr(executor, "model", lambda *step: (seen.append(torch.get_num_threads()), model(*step))[1])
+    one = running(BlockPool(20, 4), 0, [7, 8], 2, 2)
+    torch.set_num_threads(2)
+    try:
+        executor.run(ScheduledStep([one], [1], (), 1, grown=[one]))
+        assert (seen, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)

@@ -25,6 +25,7 @@ from labllm.serving.executors.real_graphs import Decoded, DecodeSteps
 from labllm.serving.executors.real_inputs import UNKNOWN, Inputs, Preparer
 from labllm.serving.executors.real_pending import Arriving, GpuClock
 from labllm.serving.executors.real_rows import Rows
+from labllm.serving.executors.real_threads import is_small, one_thread
 from labllm.serving.sampling import Sampled, Sampler, SamplingBatch
 from labllm.serving.scheduler import ScheduledStep
 
@@ -32,7 +33,8 @@ from labllm.serving.scheduler import ScheduledStep
 class RealExecutor:
     """`model` over a paged cache of num_blocks blocks; `config` as `EngineConfig.for_model` fills it in.
 
-    On a CPU the model's weights are laid out anew, in place, with the same values (`labllm.models.by_inputs`).
+    On a CPU the model's weights are laid out anew, in place, with the same values (`labllm.models.by_inputs`), and a
+    small model computes with one thread (`real_threads`).
     """
 
     def __init__(self, model: Llama, config: EngineConfig, num_blocks: int) -> None:
@@ -47,6 +49,7 @@ class RealExecutor:
             model.device,
         )
         store_by_inputs(model)
+        self.small = is_small(model)
         self.model = model.with_attend(PagedAttention(self.cache))
         self.prepare = Preparer(config)
         self.sampler = Sampler(shape.vocab_size, self.device, config.max_num_seqs)
@@ -62,7 +65,8 @@ class RealExecutor:
         """Start a step. Raises what the model raises."""
         inputs, rows = self.prepare(step), self.rows.batch(step)
         start = None if self.clock is None else self.clock.mark()
-        sampled = self._sampled(inputs, rows)
+        with one_thread(self.small):
+            sampled = self._sampled(inputs, rows)
         wanted = sampled is not None and sampled.logprobs is not None
         counts = [request.params.logprobs for request in step.sampling] if wanted else ()
         return Arriving(sampled, counts, self.clock, start)
