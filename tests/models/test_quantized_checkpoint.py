@@ -17,12 +17,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from labllm.bench import relative_error
 from labllm.cache.step import Step
 from labllm.models.checkpoint import CheckpointError
 from labllm.models.load import load
 from labllm.models.operations import FUSED
 from labllm.models.quantized_checkpoint import save_quantized, with_route
 from labllm.quantization.module import QuantizedLinear, kept
+from labllm.quantization.routes import fastest
 
 K, GROUP = 64, 32
 CONFIG = {
@@ -172,6 +174,15 @@ def test_a_published_layout_gives_its_own_formula(case: str, tmp_path: Path):
             module.weight.dequantize(), expected.get_submodule(name).weight
         )
     assert torch.equal(logits(model), logits(expected))
+
+
+@pytest.mark.parametrize("case", ["gptq-v1", "gptq-act-order", "awq", "gptq-8"])
+def test_the_fastest_route_of_this_machine_gives_the_same_within_its_rounding(case: str, tmp_path: Path):
+    config, writer, bits, act_order = CASES[case]
+    quantised, plain = written(tmp_path, config, writer, bits, act_order)
+    assert relative_error(logits(with_route(load(quantised), fastest)), logits(plain)) < 0.1, (
+        "it multiplies in bfloat16"
+    )
 
 
 def test_zero_points_in_the_middle_are_not_stored(tmp_path: Path):
