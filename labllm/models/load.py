@@ -44,9 +44,9 @@ def load(
     """The checkpoint in `folder` as a model for inference on `device`, weights converted to `dtype`.
 
     Linears that the checkpoint keeps quantised (GPTQ, AWQ, our own form) stay so, as `QuantizedLinear`, in place of
-    what `linear` makes; `with_route(model, fastest)` then gives them this machine's kernels. `layers` loads one pipeline
-    stage. Raises CheckpointError (a ValueError) in one sentence: config not supported, shard missing, pickled weights,
-    tensor missing, unexpected or of another shape; before weights are read.
+    what `linear` makes; `with_route(model, fastest)` then gives them this machine's kernels. `layers` loads one
+    pipeline stage. Raises CheckpointError (a ValueError) in one sentence: config not supported, shard missing, pickled
+    weights, tensor missing, unexpected or of another shape; before weights are read.
     """
     try:
         config = ModelConfig.from_folder(folder)
