@@ -7,7 +7,6 @@ quantised operands, and its distance from the 16-bit weights is a metric.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,28 +14,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from labllm.bench import CannotRun, Ladder, Rung, axis, torch_dtype
+from labllm.bench import CannotRun, Ladder, Rung, torch_dtype
 from labllm.quantization import eight_bits, int4, torch_int4
-from labllm.quantization.activations import int8_rows
+from labllm.quantization import int4_answers as answers
 from labllm.quantization.float8 import Float8Weight, float8_weight
+from labllm.quantization.int4_work import (
+    TOKENS,
+    Int4Linear,
+    compulsory,
+    moves,
+    not_float32,
+    only_bfloat16,
+    only_one_token,
+    only_sixteen_bits,
+    room,
+    torch_takes,
+    whole_weights,
+    written_out,
+)
 from labllm.quantization.kernel_layout import kernel_layout
 from labllm.quantization.packed import QuantizedWeight
 from labllm.quantization.rtn import PER_CHANNEL, round_to_nearest
-from labllm.roofline import DTYPE_BYTES, Cost, linear
-
-TOKENS = (1, 4, 16, 32, 64, 128, 256, 512, 1024, 2048)
-SIDES = (256, 512, 1024, 2048, 4096, 8192, 14336)
-
-
-@dataclass(frozen=True)
-class Int4Linear:
-    """`tokens` rows through a linear of `inputs` and `outputs`, weights in four bits in groups of `group_size`."""
-
-    tokens: int = axis(1, *TOKENS, unit="rows", label="batch")
-    outputs: int = axis(4096, *SIDES, label="outputs")
-    inputs: int = axis(4096, *SIDES, label="inputs")
-    group_size: int = axis(128, 32, 64, 128, label="group")
-    dtype: str = axis("float16", "float16", "bfloat16", "float32")
 
 
 class Inputs(NamedTuple):
@@ -60,86 +58,6 @@ def _inputs(w: Int4Linear, device: str, seed: int) -> Inputs:
     draw = partial(torch.randn, device=device, dtype=torch_dtype(w), generator=generator)
     weight = draw(w.outputs, w.inputs) * w.inputs**-0.5
     return Inputs(draw(w.tokens, w.inputs), weight, round_to_nearest(weight, 4, w.group_size, symmetric=True))
-
-
-def _reference(inputs: Inputs, rows: Tensor | None) -> Tensor:
-    x = inputs.x if rows is None else inputs.x[rows]
-    return x.double() @ inputs.weight.double().T
-
-
-def stored_reference(state: Inputs | State, rows: Tensor | None) -> Tensor:
-    """float64 on the rounded weights."""
-    weight = state.packed if isinstance(state, Inputs) else state.stored
-    return (state.x if rows is None else state.x[rows]).double() @ weight.dequantize(torch.float64).T
-
-
-def _int8_own(state: State, rows: Tensor | None) -> Tensor:
-    """float64 on rounded weights and rounded activations."""
-    values, scales = int8_rows(state.x if rows is None else state.x[rows])
-    return (values.double() * scales.double()) @ state.stored.dequantize(torch.float64).T
-
-
-def _float8_own(state: State, rows: Tensor | None) -> Tensor:
-    values, scales = eight_bits.quantize_rows(state.x if rows is None else state.x[rows], torch.float8_e4m3fn)
-    return (values.double() * scales.double()[:, None]) @ state.stored.dequantize(torch.float64).T
-
-
-def _torch_own(state: State, rows: Tensor | None) -> Tensor:
-    """float64 on what torch's operators multiply: x and scales in bfloat16."""
-    stored = state.stored
-    scales = stored.scales.to(torch.bfloat16).double().repeat_interleave(stored.group_size, 1)
-    x = state.x if rows is None else state.x[rows]
-    return x.to(torch.bfloat16).double() @ ((stored.codes().double() - 8) * scales).T
-
-
-def _moves(weight_bytes: float) -> Any:
-    """The Cost where each weight is moved as `weight_bytes` bytes, scales included."""
-    return lambda w: linear(w.tokens, w.inputs, w.outputs, DTYPE_BYTES[w.dtype], weight_bytes)
-
-
-def _int4_bytes(w: Int4Linear) -> float:
-    return 0.5 + 2 / w.group_size
-
-
-def _cost(w: Int4Linear) -> Cost:
-    return linear(w.tokens, w.inputs, w.outputs, DTYPE_BYTES[w.dtype], _int4_bytes(w))
-
-
-def _whole(w: Int4Linear) -> Cost:
-    """16-bit weights read (32-bit ones, where that is the dtype)."""
-    return linear(w.tokens, w.inputs, w.outputs, DTYPE_BYTES[w.dtype])
-
-
-def _written_out(w: Int4Linear) -> Cost:
-    """INT4 read, 16 bits written, 16 bits read."""
-    return _cost(w) + Cost(0, 2 * DTYPE_BYTES[w.dtype] * w.inputs * w.outputs)
-
-
-def _room(w: Int4Linear) -> float:
-    """Bytes of one dense weight and an output."""
-    return DTYPE_BYTES[w.dtype] * w.outputs * (w.inputs + w.tokens)
-
-
-def _sixteen_bits(w: Int4Linear) -> str | None:
-    return None if w.dtype in ("float16", "bfloat16") else "the kernel takes float16 and bfloat16: choose one of them"
-
-
-def _one_token(w: Int4Linear) -> str | None:
-    if w.tokens > 1:
-        return "it multiplies one token; batches want a GEMM"
-    return "it takes groups of multiples of 64" if w.group_size % 64 else _sixteen_bits(w)
-
-
-def _only_bfloat16(w: Int4Linear) -> str | None:
-    return None if w.dtype == "bfloat16" else "it multiplies in bfloat16: choose that"
-
-
-def _not_float32(w: Int4Linear) -> str | None:
-    return None if w.dtype != "float32" else "in float32 it is `linear` itself"
-
-
-def _torch_refuses(device: str) -> Any:
-    return lambda w: _only_bfloat16(w) or torch_int4.refusal((w.outputs, w.inputs), 4, w.group_size, device)
 
 
 def _on(device: str, inputs: Inputs, reason: str) -> None:
@@ -198,7 +116,7 @@ def _dequantized(inputs: Inputs) -> Tensor:
 def _triton(name: str, function: Any, about: str, *kernels: str, **more: Any) -> Rung:
     """A rung whose kernels are kernels/*.py: function(x, weight) on what `prepare` made of the inputs."""
     sources = (function, *(f"labllm.kernels.{kernel}" for kernel in kernels))
-    return Rung(name, _run(function), about=about, needs=("triton",), sources=sources, memory=_room, **more)
+    return Rung(name, _run(function), about=about, needs=("triton",), sources=sources, memory=room, **more)
 
 
 _FUSED = "int4_linear", "int4_words", "split_sum"
@@ -208,27 +126,27 @@ INT4 = Ladder(
     title="A linear with INT4 weights",
     workload=Int4Linear,
     inputs=_inputs,
-    input_bytes=lambda w: 2 * _room(w),
-    cost=_cost,
-    reference=_reference,
+    input_bytes=lambda w: 2 * room(w),
+    cost=compulsory,
+    reference=answers.exact_answer,
     rungs=(
-        Rung("linear", _dense, about="16-bit weights: four times the bytes", moved=_whole, memory=_room),
+        Rung("linear", _dense, about="16-bit weights: four times the bytes", moved=whole_weights, memory=room),
         Rung(
             "linear, float32",
             _run(F.linear),
             prepare=_wide,
             about="for CPUs that multiply no 16-bit numbers: twice the bytes again",
-            refuses=_not_float32,
-            moved=_moves(4),
-            memory=_room,
+            refuses=not_float32,
+            moved=moves(4),
+            memory=room,
         ),
         Rung(
             "dequantise, then multiply",
             _dequantized,
             about="a quarter of the memory, and more traffic than before: W is written out and read again",
-            moved=_written_out,
-            memory=lambda w: 4 * _room(w),
-            own_reference=stored_reference,
+            moved=written_out,
+            memory=lambda w: 4 * room(w),
+            own_reference=answers.stored_reference,
         ),
         _triton(
             "fused, plain",
@@ -236,8 +154,8 @@ INT4 = Ladder(
             "W stays in four bits until it is in a register; each weight costs ten instructions",
             "int4_plain",
             prepare=_as_stored,
-            refuses=_sixteen_bits,
-            own_reference=stored_reference,
+            refuses=only_sixteen_bits,
+            own_reference=answers.stored_reference,
         ),
         _triton(
             "gemv",
@@ -246,8 +164,8 @@ INT4 = Ladder(
             "int4_gemv",
             "int4_words",
             prepare=_kernel,
-            refuses=_one_token,
-            own_reference=stored_reference,
+            refuses=only_one_token,
+            own_reference=answers.stored_reference,
         ),
         _triton(
             "fused",
@@ -255,8 +173,8 @@ INT4 = Ladder(
             "bit tricks, weights in tensor-core order, K shared out to fill the device",
             *_FUSED,
             prepare=_kernel,
-            refuses=_sixteen_bits,
-            own_reference=stored_reference,
+            refuses=only_sixteen_bits,
+            own_reference=answers.stored_reference,
         ),
         _triton(
             "dequantise once",
@@ -265,9 +183,9 @@ INT4 = Ladder(
             "int4_dequantize",
             "int4_words",
             prepare=_kernel,
-            moved=_written_out,
-            refuses=_sixteen_bits,
-            own_reference=stored_reference,
+            moved=written_out,
+            refuses=only_sixteen_bits,
+            own_reference=answers.stored_reference,
         ),
         _triton(
             "chosen by batch",
@@ -276,8 +194,8 @@ INT4 = Ladder(
             *_FUSED,
             "int4_dequantize",
             prepare=_kernel,
-            refuses=_sixteen_bits,
-            own_reference=stored_reference,
+            refuses=only_sixteen_bits,
+            own_reference=answers.stored_reference,
         ),
         _triton(
             "W8A8",
@@ -287,8 +205,8 @@ INT4 = Ladder(
             "quantize_rows",
             "split_sum",
             prepare=_int8,
-            moved=_moves(1),
-            own_reference=_int8_own,
+            moved=moves(1),
+            own_reference=answers.int8_reference,
         ),
         Rung(
             "FP8",
@@ -296,19 +214,19 @@ INT4 = Ladder(
             prepare=_float8,
             about="both in E4M3 through torch._scaled_mm, activations rounded on the way",
             needs=("triton", "fp8"),
-            refuses=_only_bfloat16,
-            moved=_moves(1),
-            memory=_room,
-            own_reference=_float8_own,
+            refuses=only_bfloat16,
+            moved=moves(1),
+            memory=room,
+            own_reference=answers.float8_reference,
             sources=(eight_bits.float8_linear, "labllm.kernels.quantize_rows"),
         ),
         Rung(
             "torch int4[tinygemm]",
             _run(torch_int4.torch_linear),
             prepare=_cuda_state,
-            refuses=_torch_refuses("cuda"),
-            memory=_room,
-            own_reference=_torch_own,
+            refuses=torch_takes("cuda"),
+            memory=room,
+            own_reference=answers.torch_reference,
             peer=True,
             sources=(torch_int4.torch_linear, torch_int4.torch_weight),
         ),
@@ -316,9 +234,9 @@ INT4 = Ladder(
             "torch int4[cpu]",
             _run(torch_int4.torch_linear),
             prepare=_cpu_state,
-            refuses=_torch_refuses("cpu"),
-            memory=_room,
-            own_reference=_torch_own,
+            refuses=torch_takes("cpu"),
+            memory=room,
+            own_reference=answers.torch_reference,
             peer=True,
             sources=(torch_int4.torch_linear, torch_int4.torch_weight),
         ),

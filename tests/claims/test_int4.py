@@ -8,7 +8,8 @@ from labllm.bench import Record
 from labllm.bench.record import Host, Spread, Work
 from labllm.claims import get
 from labllm.models.decode_ladder import DecodeStep
-from labllm.quantization.int4_ladder import INT4, Int4Linear
+from labllm.quantization.int4_ladder import INT4
+from labllm.quantization.int4_work import Int4Linear
 
 
 def timed(ladder: str, rung: str, workload: object, seconds: float) -> Record:

@@ -9,7 +9,8 @@ import pytest
 from labllm.bench import measure
 from labllm.hardware import default_device, this_machine
 from labllm.ladders import ladder
-from labllm.quantization.int4_ladder import INT4, SIDES, TOKENS, Int4Linear
+from labllm.quantization.int4_ladder import INT4
+from labllm.quantization.int4_work import SIDES, TOKENS, Int4Linear
 from labllm.quantization.kernel_layout import SPLITS
 from labllm.quantization.tiles import tile_for
 

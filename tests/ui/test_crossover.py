@@ -8,7 +8,8 @@ import pytest
 
 from labllm.bench import Record
 from labllm.bench.record import Host, Spread, Work
-from labllm.quantization.int4_ladder import INT4, Int4Linear
+from labllm.quantization.int4_ladder import INT4
+from labllm.quantization.int4_work import Int4Linear
 from labllm.ui import crossover
 
 

@@ -12,7 +12,8 @@ from labllm.bench import Rung
 from labllm.labs.exercise import Case, Exercise, Function, Mistake
 from labllm.labs.language import tl
 from labllm.labs.launch import GUARD, fenced, launch
-from labllm.quantization.int4_ladder import Inputs, stored_reference
+from labllm.quantization.int4_answers import stored_reference
+from labllm.quantization.int4_ladder import Inputs
 from labllm.quantization.packed import pack
 
 BLOCK = 64
