@@ -40,9 +40,9 @@ class Visit:
     )
     document: int = axis(8192, 256, 1024, 4096, 8192, unit="tokens", label="document")
     documents: int = axis(4, 1, 2, 4, unit="documents", label="documents")
-    every: int = axis(250, 100, 250, 400, unit="ms", label="a document every")
+    every: int = axis(250, 50, 100, 250, unit="ms", label="a document every")
     chats: int = axis(16, 4, 6, 8, 16, unit="chats", label="chats")
-    answer: int = axis(256, 16, 32, 128, 256, unit="tokens", label="answer of a chat")
+    answer: int = axis(256, 16, 32, 64, 128, 256, unit="tokens", label="answer of a chat")
     model: str = axis("Llama-3.1-8B", "pico", "Llama-3.2-1B", "Llama-3.1-8B")
     dtype: str = axis("bfloat16", "float32", "bfloat16")
 
@@ -62,14 +62,14 @@ def visit(w: Visit) -> Trace:
 def here(device: str | None = None) -> Visit:
     """What a notebook asks of this machine: pico on a CPU, a model of 1 B parameters on a GPU (under 4 GB)."""
     if torch.device(device or default_device()).type == "cuda":
-        return Visit(1024, 4096, 2, 100, 8, 128, "Llama-3.2-1B")
+        return Visit(1024, 4096, 2, 50, 8, 128, "Llama-3.2-1B")
     return VISITS.sizes["fast" if fast() else "small"][0]
 
 
 def serve_once(w: Visit, rung: str, device: str | None = None) -> Run:
     """One run of a rung, after a short one that warms up. Raises KeyError for an unknown rung."""
     device = device or default_device()
-    small = replace(w, document=min(w.document, 256), documents=1, every=100, answer=16)
+    small = replace(w, document=min(w.document, 256), documents=1, every=50, answer=16)
     for workload in (small, w):
         found = VISITS[rung].run(VISITS[rung].prepare(VISITS.inputs(workload, device, 0)))
     return found
@@ -117,8 +117,8 @@ VISITS = Ladder(
         _rung("chunked", "chunked", "in pieces, beside the decodes"),
     ),
     sizes={
-        "fast": (Visit(64, 256, 1, 100, 4, 16, "pico", "float32"),),
-        "small": tuple(Visit(tokens, 1024, 2, 400, 6, 32, "pico", "float32") for tokens in (128, 512)),
+        "fast": (Visit(64, 256, 1, 50, 4, 32, "pico", "float32"),),
+        "small": tuple(Visit(tokens, 1024, 2, 50, 6, 64, "pico", "float32") for tokens in (128, 512)),
         "full": tuple(Visit(tokens) for tokens in (256, 1024, 4096)),
     },
     compare=Served(lambda dtype: 0.0),
