@@ -1,8 +1,7 @@
 """The ladder of INT4 weights: one linear whose weights lie in four bits, from 16-bit weights to fused kernels.
 
-Compulsory is to read the INT4 weights with their scales once, and the activations. The rungs with 16-bit weights move
-four times as much, the eight-bit ones twice. All but `linear` are lossy: each is checked against float64 on its own
-quantised operands, and its distance from the 16-bit weights is a metric.
+All rungs but `linear` are lossy: each is checked against float64 on its own operands (`int4_answers`), and its
+distance from the 16-bit weights is a metric.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from functools import partial
 import torch
 
 from labllm.hardware import triton_mode
-from labllm.quantization import eight_bits, int4
+from labllm.quantization import eight_bits, int4, torch_int8
 from labllm.quantization.float8 import Float8Weight
 from labllm.quantization.kernel_layout import kernel_layout, layout_refusal
 from labllm.quantization.module import Multiply, Route, Weight, dequantized
@@ -31,8 +31,15 @@ def torch_int4(weight: Weight, dtype: torch.dtype) -> Multiply:
 
 
 def int8(weight: Weight, dtype: torch.dtype) -> Multiply:
-    """W8A8 through the integer tensor cores. Raises ValueError for weights that are not symmetric, one scale a row."""
-    return partial(eight_bits.int8_linear, weight=eight_bits.int8_weight(_packed(weight)))
+    """W8A8 through the integer units: our kernel where Triton compiles, else torch's product (a T4, a CPU).
+
+    Raises ValueError for weights that are not symmetric, with one scale a row.
+    """
+    stored = _packed(weight)
+    compiled = triton_mode(stored.qweight.device.type) == "compiled"
+    return partial(
+        eight_bits.int8_linear if compiled else torch_int8.int8_linear, weight=eight_bits.int8_weight(stored)
+    )
 
 
 def float8(weight: Weight, dtype: torch.dtype) -> Multiply:

@@ -12,7 +12,9 @@ from labllm.bench import relative_error
 from labllm.hardware import can, default_device
 from labllm.models.load import from_config
 from labllm.models.pico.shape import PICO
-from labllm.quantization import routes
+from labllm.quantization import routes, torch_int8
+from labllm.quantization.activations import int8_rows
+from labllm.quantization.eight_bits import int8_weight
 from labllm.quantization.linear import QuantizingLinear, int4_linears
 from labllm.quantization.module import dequantized
 from labllm.quantization.packed import QuantizedWeight
@@ -57,6 +59,17 @@ def test_the_operator_of_the_cpu_takes_any_dtype_and_multiplies_in_bfloat16() ->
     out = torch_linear(x, torch_weight(weight))
     assert out.dtype == torch.float32
     assert relative_error(out, x.double() @ weight.dequantize(torch.float64).T) < 1.5e-2
+
+
+@pytest.mark.parametrize("m", [1, 33])
+def test_integers_are_multiplied_as_integers_without_triton_too(m: int) -> None:
+    weight, x = packed(64, 128, "channel", bits=8), tokens(m, 128)
+    values, scales = int8_rows(x)
+    own = (values.double() * scales.double()) @ weight.dequantize(torch.float64).T
+    for out in (routes.int8(weight, DTYPE)(x), torch_int8.int8_linear(x, int8_weight(weight))):
+        assert out.dtype == DTYPE and relative_error(out, own) < 1e-2
+    with pytest.raises(ValueError, match=r"multiples of 8; got \[60, 128\]"):
+        torch_int8.int8_linear(x, int8_weight(packed(60, 128, "channel", bits=8)))
 
 
 def test_integer_routes_refuse_what_they_cannot_take() -> None:
