@@ -3,7 +3,8 @@
 A cell tagged `recorded` lists the shipped records that it draws in `metadata.labllm.records` (file names of
 labllm/records, or patterns such as `decode_attention.*.json`). `fill` runs the lab, keeps the outputs and writes
 `metadata.labllm.made_from`: a digest of the cell's source and of each record. `stale` compares these digests and never
-the bytes of a picture, which change with the version of the drawing library.
+the bytes of a picture, which change with the version of the drawing library. A ladder that nobody has recorded yet is
+told by its name: the cell says so to its reader, and is stale on the day that a record comes.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from tempfile import TemporaryDirectory
 from nbclient import NotebookClient
 from nbformat import NotebookNode
 
+from labllm.ladders import LADDERS
 from labllm.notebooks.normal import is_recorded, normalise, read
 
 RECORDS = Path(__file__).resolve().parents[1] / "records"
+NOT_YET = "not recorded yet"
 
 
 def digest(text: str) -> str:
@@ -30,7 +33,7 @@ def made_from(cell: NotebookNode, records: Path = RECORDS) -> dict[str, str]:
     """Digests of what the outputs of a recorded cell depend on: `{"source": ..., "<record>.json": ...}`.
 
     Raises:
-        ValueError: the cell names no records, or a name that no file in `records` has.
+        ValueError: the cell names no records, or a name that neither a file in `records` nor a ladder has.
     """
     names = cell.metadata.get("labllm", {}).get("records", [])
     if not names:
@@ -38,9 +41,10 @@ def made_from(cell: NotebookNode, records: Path = RECORDS) -> dict[str, str]:
     digests = {"source": digest(cell.source)}
     for name in names:
         found = sorted(records.glob(name))
-        if not found:
+        if not found and name.split(".")[0] not in LADDERS:
             raise ValueError(f"no shipped record is named {name}: labllm/records has no such file")
-        digests |= {path.name: digest(path.read_text(encoding="utf-8")) for path in found}
+        read_as = {path.name: digest(path.read_text(encoding="utf-8")) for path in found}
+        digests |= read_as or {name: NOT_YET}
     return digests
 
 

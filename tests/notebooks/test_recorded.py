@@ -52,6 +52,13 @@ def test_a_pattern_sees_a_record_that_is_added(records: Path):
     assert "before decode.a100.json changed" in stale(notebook, records)[0]
 
 
+def test_a_ladder_without_a_record_is_stale_once_it_has_one(records: Path):
+    notebook = notebook_with(recorded("draw()", ["gemm.h200.json"]), records)
+    assert stale(notebook, records) == []
+    (records / "gemm.h200.json").write_text("{}")
+    assert "before gemm.h200.json changed" in stale(notebook, records)[0]
+
+
 def test_missing_output_and_missing_records_are_told_apart(records: Path):
     cells = [recorded("a()", ["decode.t4.json"]), recorded("b()", ["none.json"]), recorded("c()", [])]
     sentences = stale(new_notebook(cells=cells), records)
