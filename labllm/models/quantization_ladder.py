@@ -44,6 +44,7 @@ from labllm.quantization.routes import fastest, route_for
 
 WINDOW, ROWS, TOLERANCE = 256, 256, 2e-3
 PROMPT, NEW = 64, 8
+LONG = 2048, "none", 4096  # evaluation text, outliers, calibration text of the recorded table
 GRANULARITIES: dict[str, int | str] = {
     "tensor": "tensor",
     "channel": "channel",
@@ -59,9 +60,9 @@ class Rounded:
 
     bits: int = axis(4, 3, 4, 8, label="bits")
     granularity: str = axis("group 64", *GRANULARITIES, label="scales")
-    tokens: int = axis(2048, 512, 1024, 2048, 4096, unit="tokens", label="evaluation text")
+    tokens: int = axis(512, 512, 1024, 2048, 4096, unit="tokens", label="evaluation text")
     outliers: str = axis("none", "none", "planted", label="outliers")
-    calibration: int = axis(4096, 1024, 2048, 4096, 8192, 16384, unit="tokens", label="calibration text")
+    calibration: int = axis(1024, 1024, 2048, 4096, 8192, 16384, unit="tokens", label="calibration text")
     dtype: str = axis("float32", "float32", "float16", "bfloat16")
 
 
@@ -257,13 +258,13 @@ QUANTIZATION = Ladder(
         _rung("FP8", "weights and inputs in E4M3", _eight("fp8", "float8"), only=8),
     ),
     sizes={
-        "fast": (Rounded(4, "group 64", 512, calibration=1024),),
-        "small": tuple(Rounded(4, g, 512, calibration=1024) for g in GRANULARITIES),
+        "fast": (Rounded(),),
+        "small": tuple(Rounded(4, g) for g in GRANULARITIES),
         "full": (
-            *(Rounded(bits, g) for bits in (4, 3) for g in GRANULARITIES),
-            *(Rounded(8, g) for g in ("tensor", "channel", "group 64")),
-            *(Rounded(bits, g, outliers="planted") for bits, g in ((4, "group 64"), (8, "channel"))),
-            *(Rounded(calibration=n) for n in (1024, 16384)),
+            *(Rounded(bits, g, *LONG) for bits in (4, 3) for g in GRANULARITIES),
+            *(Rounded(8, g, *LONG) for g in ("tensor", "channel", "group 64")),
+            *(Rounded(bits, g, 2048, "planted", 4096) for bits, g in ((4, "group 64"), (8, "channel"))),
+            *(Rounded(4, "group 64", 2048, "none", n) for n in (1024, 16384)),
         ),
     },
     metrics=_metrics,

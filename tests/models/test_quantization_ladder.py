@@ -7,6 +7,7 @@ import pytest
 from labllm.bench import measure
 from labllm.models.quantization_ladder import QUANTIZATION, Rounded
 from labllm.roofline import Cost
+from labllm.ui import sizes
 
 
 @pytest.mark.parametrize(
@@ -40,3 +41,13 @@ def test_a_rung_of_eight_bits_refuses_four():
 def test_the_cost_is_one_pass_over_the_text():
     cost = QUANTIZATION.cost(Rounded(tokens=1024))
     assert isinstance(cost, Cost) and cost.flops > 2 * 5.7e6 * 1024
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_a_panel_may_run_where_it_starts(kind: str, monkeypatch: pytest.MonkeyPatch):
+    """Whichever device a panel starts for, the smallest Run of the self-check has a workload to measure."""
+    for fast in ("", "1"):
+        monkeypatch.setenv("LABLLM_FAST", fast)
+        start = sizes.start(QUANTIZATION, kind)
+        steps = sizes.plan(QUANTIZATION, start, "granularity", sizes.budget(kind, "fast"), smallest=True)
+        assert steps and steps[0][0] in QUANTIZATION.sizes["fast"]
