@@ -17,7 +17,7 @@ from labllm.serving.arrivals import bimodal, fixed, poisson
 from labllm.serving.config import CHUNKED, CONTINUOUS, EngineConfig
 from labllm.serving.replay import Run
 from labllm.serving.scheduling.felt import Figures, gap_figures, of
-from labllm.serving.scheduling.virtual import LARGE, OLDER, SMALL, fleet, virtual_ladder
+from labllm.serving.scheduling.virtual import LARGE, LAUNCHED, OLDER, SMALL, fleet, virtual_ladder
 from labllm.serving.traces import Trace, trace
 
 CHAT, DOCUMENTS = 256, 0.125  # tokens of a chat's prompt, and the share of requests that are documents
@@ -72,7 +72,7 @@ CHUNKS = virtual_ladder(
         "small": tuple(Mixture(tokens) for tokens in BUDGETS),
         "full": tuple(
             Mixture(tokens, rate, fleet=name)
-            for name, rate in ((SMALL, 4), (SMALL, 16), (SMALL, 20), (LARGE, 4), (OLDER, 4))
+            for name, rate in ((SMALL, 16), (SMALL, 20), (LARGE, 4), (OLDER, 4), (LAUNCHED, 4))
             for tokens in BUDGETS
         ),
     },

@@ -82,10 +82,7 @@ LINES = virtual_ladder(
     sizes={
         "fast": tuple(Public(requests) for requests in (64, 128)),
         "small": tuple(Public(requests) for requests in (64, 128, 256, 512)),
-        "full": (
-            *(Public(requests) for requests in (64, 128, 256, 512, 1024)),
-            *(Public(512, rate) for rate in (32, 48, 56, 64, 80)),
-        ),
+        "full": tuple(Public(requests) for requests in (64, 128, 256, 512, 1024)),
     },
     figures=figures,
 )

@@ -62,7 +62,7 @@ POOLS = virtual_ladder(
     sizes={
         "fast": tuple(Crowd(seats, cache=4096, prompt=128, answer=64, requests=64) for seats in (4, 64)),
         "small": tuple(Crowd(seats) for seats in (4, 8, 16, 32, 64)),
-        "full": tuple(Crowd(s, cache) for cache in (4096, 8192, 32768) for s in (4, 8, 16, 32, 64)),
+        "full": tuple(Crowd(s, cache) for cache in (8192, 32768) for s in (4, 8, 16, 32, 64)),
     },
     figures=figures,
 )
