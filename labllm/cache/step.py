@@ -75,7 +75,7 @@ class Step:
         return (torch.arange(self.num_tokens, device=shift.device) + shift).clamp_min_(0)
 
     def to(self, device: torch.device | str) -> Step:
-        """The same step with its tensors on `device`, itself where they are there; a copy to a GPU is not waited for."""
+        """The same step with its tensors on `device`, itself if they are there; a copy to a GPU is not waited for."""
         device = torch.device(device)
         if self.slot_mapping.device.type == device.type:
             return self

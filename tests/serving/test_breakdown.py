@@ -14,7 +14,6 @@ from labllm.serving.breakdown import Breakdown
 from labllm.serving.config import CONTINUOUS
 from labllm.serving.log import Spent, StepRecord
 
-
 NOTHING = Spent()
 
 

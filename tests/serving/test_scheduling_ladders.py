@@ -118,8 +118,8 @@ def test_the_live_ladder_serves_pico():
 def test_beats_mark_every_token():
     runs = {name: serve_once(SMALL_VISIT, name) for name in ("whole prompts", "chunked")}
     for one in runs.values():
-        for request, row in zip(one.requests, rows(one, 1e-3), strict=True):
-            assert len(row[TOKEN]) == len(request.output.token_ids)
+        for request, drawn in zip(one.requests, rows(one, 1e-3), strict=True):
+            assert len(drawn[TOKEN]) == len(request.output.token_ids)
     assert "chunked" in beats(runs, "title").sentence
     with pytest.raises(ValueError, match="at least one run"):
         beats({}, "title")
