@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from labllm.bench import TOLERANCE, measure, relative_error
+from labllm.bench import TOLERANCE, Ladder, measure, relative_error
+from labllm.bench.workload import label
 from labllm.hardware import triton_mode
 from labllm.models.count import parameters
 from labllm.models.decode_ladder import DECODE_STEP, DecodeStep
@@ -75,7 +76,7 @@ def test_wide_logits_are_the_models() -> None:
         (DECODE_STEP, DecodeStep(512, 3, 2, "Llama-3.1-8B", "bfloat16")),
         (DECODE_STEP, DecodeStep(128)),
     ],
-    ids=str,
+    ids=lambda x: x.name if isinstance(x, Ladder) else label(x),
 )
 def test_every_rung_agrees_on_a_gpu(ladder, w) -> None:
     for record in measure(ladder, w, device="cuda"):
