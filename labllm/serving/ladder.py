@@ -165,7 +165,8 @@ BATCHING = Ladder(
     ),
     sizes={
         "fast": tuple(Traffic(ratio, 4, 8, answer=19) for ratio in (1, 4)),
-        "small": (Traffic(16), Traffic(1, 32, 32)),
+        "small": tuple(Traffic(ratio, 8, 32, answer=19) for ratio in (1, 2, 4, 8, 16, 32)),
+        "bars": (Traffic(16), Traffic(1, 32, 32)),
         "full": tuple(Traffic(ratio) for ratio in (1, 2, 4, 8, 16, 32)),
     },
     compare=Served(GAPS.__getitem__),
