@@ -13,7 +13,8 @@ from labllm.ui.series import short_name
 from labllm.ui.style import count, times
 
 LADDER, DECODE = "int4-linear", "int4-decode"
-DENSE, INT4 = "linear", "chosen by batch"
+DENSE = ("linear", "linear, float32")
+INT4 = ("chosen by batch", "torch int4[cpu]")
 MODEL, GROUP_SIZE = "Llama-3.1-8B", 128
 BITS = 4 + 16 / GROUP_SIZE
 
@@ -49,7 +50,7 @@ def halves_and_speeds_up(records: Sequence[Record]) -> Verdict:
 def slower_without_int4_cores(records: Sequence[Record]) -> Verdict:
     """Claim n: where the best INT4 rung, and the plain one, lose to 16-bit weights."""
     mine = [r for r in records if r.ladder == LADDER]
-    curve, plain = gain_over_batch(mine), gain_over_batch(mine, "fused, plain")
+    curve, plain = gain_over_batch(mine), gain_over_batch(mine, ["fused, plain"])
     if not curve:
         return missing(LADDER)
     gains, host, date = curve
@@ -59,7 +60,7 @@ def slower_without_int4_cores(records: Sequence[Record]) -> Verdict:
         first = min(plain[0])
         tricks = f" Dequantised without tricks it is {times(plain[0][first])} as fast already for {_rows(first)}."
     words = ", ".join(f"{times(gains[batch])} for {count(batch)}" for batch in sorted(gains))
-    sentence = f"INT4 against 16-bit weights on {short_name(host)}, by rows a step: {words}.{tricks}"
+    sentence = f"INT4 against whole weights on {short_name(host)}, by rows a step: {words}.{tricks}"
     origin = {"machine": host, "date": date}
     if not losing:
         return Verdict("does not hold", sentence, **origin)
@@ -69,19 +70,25 @@ def slower_without_int4_cores(records: Sequence[Record]) -> Verdict:
     return Verdict("holds when", sentence, condition, **origin)
 
 
-def gain_over_batch(records: Sequence[Record], rung: str = INT4) -> tuple[dict[int, float], str, str] | None:
-    """({rows: 16-bit time over the rung's}, machine, date) at the setting with most of both; None without any."""
-    timed = [r for r in one_machine(records) if r.rung in (DENSE, rung)]
-    settings: dict[tuple, dict[int, dict[str, Record]]] = {}
+def gain_over_batch(records: Sequence[Record], rungs: Sequence[str] = INT4) -> tuple[dict[int, float], str, str] | None:
+    """({rows: time with whole weights over that of `rungs`}, machine, date), the fastest of either on each side.
+
+    At the setting where most batches have both; None without any.
+    """
+    timed = [r for r in one_machine(records) if r.rung in (*DENSE, *rungs)]
+    settings: dict[tuple, dict[int, dict[bool, Record]]] = {}
     for r in timed:
         key = tuple((n, v) for n, v in r.workload.items() if n != "tokens")
-        settings.setdefault(key, {}).setdefault(r.workload["tokens"], {})[r.rung] = r
+        pair = settings.setdefault(key, {}).setdefault(r.workload["tokens"], {})
+        side = r.rung in DENSE
+        if side not in pair or r.seconds < pair[side].seconds:  # type: ignore[operator]
+            pair[side] = r
     curves = [{batch: pair for batch, pair in one.items() if len(pair) == 2} for one in settings.values()]
     best = max(curves, key=len, default={})
     if not best:
         return None
     pairs = [r for pair in best.values() for r in pair.values()]
-    gains = {batch: pair[DENSE].seconds / pair[rung].seconds for batch, pair in best.items()}  # type: ignore[operator]
+    gains = {batch: pair[True].seconds / pair[False].seconds for batch, pair in best.items()}  # type: ignore[operator]
     return gains, pairs[0].host.name, max(r.date for r in pairs)
 
 

@@ -36,6 +36,7 @@ class Strip(NamedTuple):
     num_stages: int
 
 
+SMALLEST_SHARED = 99 * 1024  # bytes that any GPU of compute capability 8.0 or newer gives a program
 FILLED = 0.8  # share of the places from which the next kernel may start early: fewer, and it crowds the free ones
 
 
@@ -51,13 +52,27 @@ def tile_for(tokens: int, outputs: int, inputs: int, group_size: int, zeros: boo
         tile = Tile(16, 2 * BLOCK, block_k, 1, 4, 3) if wide and not zeros else Tile(16, BLOCK, block_k, 1, 4, 4)
         places = (4 if tile.block_n > BLOCK else 7) * machine.cores
     elif block_m < 128 and wide and outputs >= FILLED * 2 * BLOCK * machine.cores:
-        tile, places = Tile(block_m, 2 * BLOCK, block_k, 1, 8, 4), 2 * machine.cores
+        tile, places = Tile(block_m, 2 * BLOCK, block_k, 1, 8, 6), machine.cores
     else:
         tile, places = Tile(block_m, BLOCK, block_k, 1, 4, 3), (2 if block_m == 128 else 3) * machine.cores
+    tile = _fitting(tile, max(machine.shared_memory, SMALLEST_SHARED))
     tiles = -(-outputs // tile.block_n) * -(-tokens // block_m)
-    split = max(1, min(SPLITS, inputs // block_k // 4, places // tiles))
+    split = max(1, min(SPLITS, inputs // tile.block_k // 4, places // tiles))
     early = tiles * split >= FILLED * places
     return tile._replace(split=split, ahead=(2 if block_m == 16 else 0) if early else None)
+
+
+def shared_bytes(tile: Tile) -> int:
+    """Shared memory of a program: x in every stage, words in all but the one that is being used."""
+    x, words = 2 * tile.block_m * tile.block_k, tile.block_n * tile.block_k // 2
+    return x * tile.num_stages + words * (tile.num_stages - 1)
+
+
+def _fitting(tile: Tile, room: int) -> Tile:
+    """The tile with as many stages, and then columns a step, as fit into `room` bytes of shared memory."""
+    while shared_bytes(tile) > room and tile.num_stages > 2:
+        tile = tile._replace(num_stages=tile.num_stages - 1)
+    return tile if shared_bytes(tile) <= room else tile._replace(block_k=BLOCK)
 
 
 def strip_for(outputs: int) -> Strip:

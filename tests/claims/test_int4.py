@@ -50,3 +50,13 @@ def test_the_plain_kernel_and_the_whole_model_are_told_beside_it() -> None:
     records += [timed("int4-decode", rung, step, s) for rung, s in (("16-bit weights", 4e-3), ("INT4 weights", 2e-3))]
     assert "Dequantised without tricks it is 0.50x as fast already for 1 row" in get("n").verdict(records).sentence
     assert "decodes 500 tokens/s against 250 at batch 1." in get("j").verdict(records).sentence
+
+
+def test_a_cpu_is_judged_by_its_own_operator_and_its_faster_dense_one() -> None:
+    records = (
+        linear("linear", {1: 9e-3, 16: 9e-3}) + linear("linear, float32", {1: 4e-3, 16: 2e-3})
+        + linear("torch int4[cpu]", {1: 1e-3, 16: 4e-3})
+    )  # fmt: skip
+    verdict = get("j").verdict(records)
+    assert "a linear is 4x as fast for 1 row and 0.50x for 16 rows" in verdict.sentence
+    assert get("n").verdict(records).text == "holds when a step has 16 rows or more, as measured on H200"

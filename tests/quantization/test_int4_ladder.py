@@ -12,7 +12,7 @@ from labllm.ladders import ladder
 from labllm.quantization.int4_ladder import INT4
 from labllm.quantization.int4_work import SIDES, TOKENS, Int4Linear
 from labllm.quantization.kernel_layout import SPLITS
-from labllm.quantization.tiles import tile_for
+from labllm.quantization.tiles import SMALLEST_SHARED, shared_bytes, tile_for
 
 
 @pytest.mark.parametrize("workload", INT4.sizes["fast"])
@@ -33,10 +33,11 @@ def test_int4_weights_are_compulsory_and_16_bits_move_nearly_four_times_as_much(
     assert INT4["linear"].moved(workload).bytes / INT4.cost(workload).bytes == pytest.approx(16 / 4.125, rel=0.01)
 
 
+@pytest.mark.parametrize("shared", [SMALLEST_SHARED, 227 * 1024])
 @pytest.mark.parametrize("zeros", [True, False])
 @pytest.mark.parametrize("group_size", [32, 64, 128])
-def test_tiles_divide_every_shape_and_fit_the_counters(group_size: int, zeros: bool) -> None:
-    machine = dataclasses.replace(this_machine("cpu"), cores=132)
+def test_tiles_divide_every_shape_and_fit_the_device(group_size: int, zeros: bool, shared: int) -> None:
+    machine = dataclasses.replace(this_machine("cpu"), cores=132, shared_memory=shared)
     for outputs in (*SIDES, 64, 192, 6144, 28672):
         for inputs in SIDES:
             for tokens in TOKENS:
@@ -44,4 +45,4 @@ def test_tiles_divide_every_shape_and_fit_the_counters(group_size: int, zeros: b
                 padded = -(-outputs // 64) * 64
                 assert padded % tile.block_n == 0 and inputs % tile.block_k == 0
                 assert group_size % tile.block_k == 0 or tile.block_k % group_size == 0
-                assert 1 <= tile.split <= SPLITS
+                assert 1 <= tile.split <= SPLITS and shared_bytes(tile) <= shared
