@@ -24,7 +24,7 @@ constexpr int TILE_M = 128, TILE_N = 256, TILE_K = 64;  // 64 elements of 16 bit
 constexpr int STAGES = 4;
 constexpr int CONSUMER_WARPS = 8;
 constexpr int THREADS = (CONSUMER_WARPS + 1) * 32;
-constexpr int GROUP = 16;
+constexpr int GROUP = 32;
 constexpr int BOXES = TILE_N / 64;  // B arrives in boxes of 64 rows along k and 64 columns
 
 struct Stage {

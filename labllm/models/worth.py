@@ -31,6 +31,13 @@ class Worth:
     of_roof: float
 
     @property
+    def row(self) -> dict[str, float | int | str]:
+        """One row of a table."""
+        where = {name: self.setting[name] for name in ("queries", "context", "batch")}
+        figures = {"share of the time (%)": 100 * self.share, "of its roof (%)": 100 * self.of_roof}
+        return {"part": self.part, **where, **figures, "layer's gain (times)": self.gain}
+
+    @property
     def gain(self) -> float:
         """How many times as fast the layer would be with a perfect kernel for this part."""
         return available(self.share, self.of_roof)
@@ -61,6 +68,13 @@ def worths(records: Iterable[Record]) -> list[list[Worth]]:
         for rest, parts in settings.items()
         if len(parts) == most and all(r.of_datasheet for r in parts.values())
     ]
+
+
+def extremes(parts: Sequence[Worth], most: int = 3) -> list[Worth]:
+    """The `most` parts with the largest share of the time, then those with the largest gain, each once."""
+    by_share = sorted(parts, key=lambda p: -p.share)[:most]
+    by_gain = sorted(parts, key=lambda p: -p.gain)[:most]
+    return by_share + [part for part in by_gain if part not in by_share]
 
 
 def _layer(setting: Mapping[str, int | str], parts: Iterable[Record]) -> list[Worth]:

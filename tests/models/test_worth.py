@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from labllm.bench.recorded import H200, shipped
-from labllm.models.worth import available, worths
+from labllm.models.worth import available, extremes, worths
 
 
 def test_amdahl_by_hand() -> None:
@@ -24,3 +24,11 @@ def test_shares_of_the_shipped_layers_add_up() -> None:
         assert sum(part.share for part in layer) == pytest.approx(1)
         assert {"attention", "qkv"} <= {part.part for part in layer} and "head" not in {part.part for part in layer}
         assert all(part.gain >= 1 for part in layer)
+
+
+def test_extremes_are_the_largest_of_both_kinds_once() -> None:
+    layer = worths(shipped("layer-parts", H200))[0]
+    chosen = extremes(layer, 1)
+    assert chosen[0].share == max(p.share for p in layer) and max(p.gain for p in layer) in [p.gain for p in chosen]
+    assert len(extremes(layer, len(layer))) == len(layer)
+    assert chosen[0].row["part"] == chosen[0].part
