@@ -81,12 +81,15 @@ def judged(records: Sequence[Record] | None = None) -> list[dict[str, object]]:
 
 
 def observations(record: Record, step_time: StepTime) -> list[Observed]:
-    """The steps up to the last request's first token, and those after it: which ones they were is replayed."""
-    first = record.metrics["TTFT p99"].value
+    """The steps up to the last request's first token, and those after it: which ones they were is replayed.
+
+    Decoding takes what the record's decode step says, and reading the rest of the time measured.
+    """
     run = predicted(Load(**record.workload), step_time)
     shapes = shapes_of(run)
     reading = sum(step.end <= max(r.token_times[0] for r in run.requests) for step in run.log)
-    return [Observed(shapes[:reading], first), Observed(shapes[reading:], (record.seconds or 0.0) - first)]
+    decoding = record.metrics["decode step"].value * len(shapes[reading:])
+    return [Observed(shapes[:reading], (record.seconds or 0.0) - decoding), Observed(shapes[reading:], decoding)]
 
 
 def predicted(w: Load, step_time: StepTime) -> Run:

@@ -44,7 +44,15 @@ def fit(start: StepTime, observed: Sequence[Observed]) -> StepTime:
 
 def _error(model: StepTime, observed: Sequence[Observed]) -> float:
     """Sum of squared relative errors."""
-    return sum((sum(map(model.seconds, o.steps)) / o.seconds - 1) ** 2 for o in observed)
+    return sum((_seconds(model, o.steps) / o.seconds - 1) ** 2 for o in observed)
+
+
+def _seconds(model: StepTime, steps: Sequence[StepShape]) -> float:
+    total = before = 0.0
+    for shape in steps:
+        before = model.seconds(shape, before)
+        total += before
+    return total
 
 
 def _settled(model: StepTime, observed: Sequence[Observed]) -> StepTime:
@@ -79,21 +87,23 @@ def _settled(model: StepTime, observed: Sequence[Observed]) -> StepTime:
 def _row(model: StepTime, steps: Sequence[StepShape]) -> list[float]:
     """A run by what binds: [steps, launched steps, memory-bound seconds, compute-bound seconds, communication].
 
-    The first two count; bound seconds are at full efficiency; where the host binds, nothing else of the step counts.
+    The first two count; bound seconds are at full efficiency. Where the host binds, a step takes its launches without
+    the time of the step before, and nothing else of it counts.
     """
     free = replace(model, launch=0.0)
-    row = np.zeros(5)
+    total, last, before = np.zeros(5), np.zeros(5), 0.0
     for shape in steps:
-        if not shape.decodes and free.seconds(shape) < model.launch:
-            row[1] += 1
-            continue
-        row[0] += 1
-        row[4] += model.communication(shape.tokens)
-        for cost in model.costs(shape):
-            by_flops, by_bytes = cost.flops / model.peak, cost.bytes / model.bandwidth
-            compute = by_flops / model.compute_efficiency > by_bytes / model.memory_efficiency
-            row[3 if compute else 2] += by_flops if compute else by_bytes
-    return row.tolist()
+        if not shape.decodes and free.seconds(shape) < model.launch - before:
+            last = np.array([0.0, 1.0, 0.0, 0.0, 0.0]) - last
+        else:
+            last = np.array([1.0, 0.0, 0.0, 0.0, model.communication(shape.tokens)])
+            for cost in model.costs(shape):
+                by_flops, by_bytes = cost.flops / model.peak, cost.bytes / model.bandwidth
+                compute = by_flops / model.compute_efficiency > by_bytes / model.memory_efficiency
+                last[3 if compute else 2] += by_flops if compute else by_bytes
+        before = model.seconds(shape, before)
+        total += last
+    return total.tolist()
 
 
 def _non_negative(a: NDArray, b: NDArray) -> NDArray:

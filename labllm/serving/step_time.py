@@ -9,8 +9,8 @@ an overhead besides:
 
 with T tokens, W weights of b bytes, k bytes of KV a token, F FLOP/s and B bytes/s of the device. Over n GPUs F and B
 are n times as much, and each layer sums its activations twice: 2 L (latency + 2 (n - 1) / n T H b / link). A step of
-decodes alone is one graph; one that reads prompts is launched kernel by kernel and takes at least as long as the host
-needs for that (`launch`).
+decodes alone is one graph; one that reads prompts is launched kernel by kernel, while the step before it computes, and
+takes at least what is left then of the host's time for that (`launch`).
 
 Overhead, launch, em and ec come from measurements (`labllm.serving.calibration`). It loses where steps of one shape
 differ: sliding windows, slow kernels at odd sizes, a host that is busy elsewhere.
@@ -120,14 +120,14 @@ class StepTime:
         flops = 2.0 * (w * shape.tokens + head * shape.sampled)
         return Cost(flops, (w + head) * self._dtype.itemsize), Cost(per_pair * shape.pairs, per_key * shape.keys)
 
-    def seconds(self, shape: StepShape) -> float:
-        """Time of one step."""
+    def seconds(self, shape: StepShape, before: float = 0.0) -> float:
+        """Time of one step; launches hide behind the step before it, which took `before` seconds."""
         w, head, per_key, per_pair = self._coefficients
         flops, bandwidth = self._rates
         linear = max(2.0 * (w * shape.tokens + head * shape.sampled) / flops, self._weight_bytes / bandwidth)
         attention = max(per_pair * shape.pairs / flops, per_key * shape.keys / bandwidth)
         seconds = self.overhead + linear + attention + self.communication(shape.tokens)
-        return seconds if shape.decodes else max(self.launch, seconds)
+        return seconds if shape.decodes else max(self.launch - before, seconds)
 
     def communication(self, tokens: int) -> float:
         """Seconds of all all-reduces of a step, 0 on one device."""

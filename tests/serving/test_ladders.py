@@ -125,6 +125,9 @@ TRUE = StepTime(
 def recorded(load: Load, noise: float = 0.0) -> Record:
     """The record that a machine which takes TRUE's time would write."""
     run, generator = predicted(load, TRUE), np.random.default_rng(load.requests)
+    first = max(r.token_times[0] for r in run.requests)
+    after = [step for step in run.log if step.end > first]
+    decoding = sum(step.end - step.start for step in after)
     return Record(
         ladder="serving",
         rung=calibrated.RUNG,
@@ -134,7 +137,8 @@ def recorded(load: Load, noise: float = 0.0) -> Record:
         metrics={
             name: Metric(value=run.metrics.percentile("ttft", share), unit="s")
             for name, share in (("TTFT", 0.5), ("TTFT p99", 0.99))
-        },
+        }
+        | {"decode step": Metric(value=decoding / max(1, len(after)), unit="s")},
         compulsory=Work(flops=0, bytes=0),
         moved=Work(flops=0, bytes=0),
         host=Host(name="NVIDIA H200", kind="cuda", versions={}),

@@ -112,8 +112,9 @@ def observations(model: StepTime, noise: float = 0.0) -> list[Observed]:
         run = simulate(batch(size), CHUNKED.but(max_num_seqs=size, max_num_batched_tokens=8192), model)
         shapes, first = steps(run), max(r.token_times[0] for r in run.requests)
         prefill = sum(record.end <= first for record in run.log)
-        for part in (shapes[:prefill], shapes[prefill:]):
-            found.append(Observed(part, sum(map(model.seconds, part)) * generator.normal(1, noise)))
+        for part in (slice(prefill), slice(prefill, None)):
+            seconds = sum(record.end - record.start for record in run.log[part])
+            found.append(Observed(shapes[part], seconds * generator.normal(1, noise)))
     return found
 
 

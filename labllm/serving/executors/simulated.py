@@ -39,12 +39,13 @@ class SimulatedExecutor:
     lookahead = 0
 
     def __init__(self, step_time: StepTime, clock: VirtualClock) -> None:
-        self.step_time, self.clock = step_time, clock
+        self.step_time, self.clock, self._before = step_time, clock, 0.0
 
     def run(self, step: ScheduledStep) -> Simulated:
         """Nothing is computed."""
         shape = shape_of(step)
-        return Simulated(self.clock, self.step_time.seconds(shape), shape.sampled)
+        self._before = self.step_time.seconds(shape, self._before)
+        return Simulated(self.clock, self._before, shape.sampled)
 
 
 def shape_of(step: ScheduledStep) -> StepShape:
