@@ -11,7 +11,7 @@ from labllm.claims.machine import one_machine
 METHODS, SPARED = "quantization", "salient-inputs"
 COLLAPSED, RESCUED = 1.0, 0.6  # a perplexity that doubles, and the share of its growth that a rescue may leave
 RECOVERED, CONTROL = 0.4, 0.1  # of the divergence, by 1 % of the inputs: chosen, and the most by chance
-CLAIMED, NEAR = 0.03, 0.015  # the gain that is claimed, and how far off counts as it
+CLAIMED, NEAR = 0.03, 0.01  # the gain that is claimed, and how far off counts as it
 
 Setting = tuple[int, str]
 
@@ -31,7 +31,9 @@ def rescue(records: Sequence[Record]) -> Verdict:
         return Verdict("does not hold", sentence, **origin)
     if len(rescued) == len(whole):
         return Verdict("holds", sentence, **origin)
-    return Verdict("holds when", sentence, f"weights have {' or '.join(map(_name, rescued))}", **origin)
+    return Verdict(
+        "holds when", sentence, f"rounding doubles the perplexity: {', '.join(map(_name, rescued))}", **origin
+    )
 
 
 def salience(records: Sequence[Record]) -> Verdict:

@@ -33,7 +33,9 @@ def methods(bits: int, granularity: str, rounding: float, awq: float, gptq: floa
 def test_k_holds_where_rounding_doubles_the_perplexity_and_a_method_undoes_it():
     records = methods(4, "group 64", 2, 1, 1) + methods(3, "group 64", 20, 8, 5) + methods(3, "tensor", 90, 80, 70)
     verdict = get("k").verdict(records)
-    assert verdict.word == "holds when" and verdict.condition == "weights have 3 bits in groups of 64"
+    assert (
+        verdict.word == "holds when" and verdict.condition == "rounding doubles the perplexity: 3 bits in groups of 64"
+    )
     assert (
         "4 bits in groups of 64: 20%, 10%, 10%" in verdict.sentence and "one scale a tensor: 900%" in verdict.sentence
     )
