@@ -24,6 +24,7 @@ from memory import MemoryExecutor, answer
 from labllm.cache.invariants import check
 from labllm.models.generate import generate_recompute
 from labllm.models.heldout import held_out
+from labllm.models.operations import FUSED
 from labllm.models.pico import kept_pico, pico_tokenizer
 from labllm.serving.clock import VirtualClock
 from labllm.serving.config import RUNGS, EngineConfig
@@ -191,7 +192,7 @@ def test_pico_under_anything_that_may_happen(name: str, lookahead: int, one_thre
     prompts = [text[:9] + text[50 * i :][:length] for i, length in enumerate((1, 7, 12, 3))]
     config = tiny(draw, name)
     num_blocks = -(-MAX_LEN // config.block_size) + 4
-    executor = RealExecutor(kept_pico("cpu", torch.float32), config, num_blocks)
+    executor = RealExecutor(kept_pico("cpu", torch.float32, FUSED), config, num_blocks)
     if lookahead:
         executor.lookahead = 1
         executor.decode_steps = DecodeSteps(executor.model, config, executor.last_ids)
