@@ -28,7 +28,7 @@ def tensor_cores(records: Sequence[Record]) -> Verdict:
     whole = [size for size, at in sizes.items() if {*STEPS[:3], LIBRARY} <= at.keys()]
     if not whole:
         return missing(GEMM)
-    n, dtype = max(whole)
+    n, dtype = max(whole, key=lambda size: (size[0], size[1] == "bfloat16"))
     at = sizes[n, dtype]
     host = at["naive"].host.name
     took = {name: r.seconds or 0.0 for name, r in at.items()}

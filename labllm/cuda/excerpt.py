@@ -33,9 +33,19 @@ def excerpt(name: str, first: str, last: str) -> Excerpt:
     lines = path.read_text(encoding="utf-8").splitlines()
     start = _line(lines, first, 0, path.name)
     end = _line(lines, last, start, path.name)
-    chosen = lines[start : end + 1]
+    chosen = _aligned(lines[start : end + 1])
     indent = min(len(line) - len(line.lstrip()) for line in chosen if line.strip())
     return Excerpt("\n".join(line[indent:] for line in chosen), f"kernels/cuda/{path.name}")
+
+
+def _aligned(lines: list[str]) -> list[str]:
+    """The lines, with directives such as #pragma unroll under the code that they are about."""
+    aligned = list(lines)
+    for number in reversed(range(len(lines) - 1)):
+        if lines[number].startswith("#"):
+            below = aligned[number + 1]
+            aligned[number] = " " * (len(below) - len(below.lstrip())) + lines[number]
+    return aligned
 
 
 def _line(lines: list[str], words: str, start: int, file: str) -> int:

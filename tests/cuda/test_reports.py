@@ -35,5 +35,7 @@ def test_an_excerpt_is_dedented_and_whole() -> None:
     shown = excerpt("gemm_naive", "float sum", "}")
     assert shown.text.startswith("float sum = 0.0f;\nfor (int i") and shown.text.endswith("}")
     assert shown.origin == "kernels/cuda/gemm_naive.cu" and str(shown).startswith("// kernels/cuda")
+    unrolled = excerpt("gemm_registers", "float from_a[8]", "sum[row][column] +=").text.splitlines()
+    assert "#pragma unroll" in unrolled and "    #pragma unroll" in unrolled, "directives stand where their loop stands"
     with pytest.raises(ValueError, match="no line with 'nothing like this'"):
         excerpt("gemm_naive", "float sum", "nothing like this")
