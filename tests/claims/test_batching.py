@@ -67,6 +67,15 @@ def test_v_tells_the_simulation_too() -> None:
     assert "Simulated for Llama-3.1-70B on 4 H200: 1x: 1.7x" in verdict.sentence
 
 
+def test_without_a_measurement_the_simulation_decides_and_says_so() -> None:
+    simulated = sweep(lambda ratio: ratio**0.5, ladder="simulated-batching")
+    for letter, word in (("v", "holds when"), ("w", "does not hold")):
+        verdict = get(letter).verdict(simulated)
+        assert verdict.word == word and verdict.machine == "simulated, on any machine"
+        assert verdict.sentence.startswith("Llama-3.1-70B on 4 H200, simulated")
+    assert get("v").verdict(simulated + sweep(lambda ratio: 1.5)).sentence.startswith("pico, ")
+
+
 def test_w_asks_where_the_gain_begins() -> None:
     smooth = get("w").verdict(sweep(lambda ratio: ratio**0.5))
     assert smooth.word == "does not hold" and "no step at 8" in smooth.sentence
