@@ -39,4 +39,14 @@ def conclusion(records: Sequence[Record], first: str = "eager", last: str = "cud
     for name in COUNTED:
         if name in a.metrics and name in b.metrics:
             text += f"; {a.metrics[name].value:.0f} {name} to {b.metrics[name].value:.0f}"
-    return text + "."
+    return f"{text}.{_host(timed.values())}"
+
+
+def _host(records: Iterable[Record]) -> str:
+    """What a launch cost where the host launched: time over launches, from the least to the most."""
+    launched = [r for r in records if "launches" in r.metrics and "graph" not in r.rung]
+    each = sorted(r.time.median / r.metrics["launches"].value for r in launched)
+    if not each:
+        return ""
+    least, most = (engineering(seconds, "s") for seconds in (each[0], each[-1]))
+    return f" Without a graph a launch took {least if least == most else f'{least} to {most}'}, all in all."
