@@ -30,7 +30,7 @@ def halves_and_speeds_up(records: Sequence[Record]) -> Verdict:
     )
     curve = gain_over_batch([r for r in records if r.ladder == LADDER])
     if not curve:
-        return missing(LADDER)
+        return Verdict("no record yet", f"{counted} {missing(LADDER).sentence}")
     gains, host, date = curve
     first, last = min(gains), max(gains)
     measured = (
