@@ -70,7 +70,8 @@ def test_the_table_fits_a_terminal_and_names_claims_in_order_of_lab_and_letter()
     lines = CliRunner().invoke(app, ["claims"], env={"COLUMNS": "80"}).output.splitlines()
     assert all(len(line) <= 80 for line in lines)
     starts = [(line[1:4].strip(), line[6:9].strip("│ ")) for line in lines if line[1:4].strip().isdigit()]
-    assert starts == sorted(starts) == [(f"{c.lab:02d}", c.letter) for c in claims.claims()]
+    in_order = sorted(starts, key=lambda start: (start[0], start[1].isupper(), start[1]))
+    assert starts == in_order == [(f"{c.lab:02d}", c.letter) for c in claims.claims()]
     assert "A letter names each" in " ".join(lines[:2])
 
 
