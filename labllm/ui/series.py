@@ -115,8 +115,7 @@ def series(ladder: Ladder, records: Iterable[Record], x: str, here: str | None =
 
     Raises ValueError where one machine's records mix settings: a curve would then join points of different questions.
     """
-    field(ladder, x)
-    here = here or here_name()
+    axis, here = field(ladder, x), here or here_name()
     mine = [r for r in records if r.ladder == ladder.name and x in r.workload and r.status != "cancelled"]
     now = {rung.name: _source(rung.code) for rung in ladder.rungs}
     order = [r.name for r in ladder.rungs]
@@ -128,7 +127,7 @@ def series(ladder: Ladder, records: Iterable[Record], x: str, here: str | None =
         _one_setting([r for r in mine if r.host.name == host], x, host)
     found = []
     for away, host, rung in sorted(groups, key=lambda k: (k[0], k[1], order.index(k[2]))):
-        points = sorted(groups[away, host, rung], key=lambda r: _sort_key(r.workload[x]))
+        points = sorted(groups[away, host, rung], key=lambda r: _sort_key(axis, r.workload[x]))
         done = tuple(r for r in points if r.status == "ok" and (r.time or (r.metrics and not _interpreted(r))))
         missing = tuple(r for r in points if r not in done)
         found.append(
@@ -155,8 +154,11 @@ def _interpreted(record: Record) -> bool:
     return "interpreter" in record.method
 
 
-def _sort_key(value: Any) -> tuple[bool, Any]:
-    return (isinstance(value, str), value)
+def _sort_key(axis: Axis, value: Any) -> tuple[bool, float, str]:
+    """Numbers by size, words in the order of the field's choices."""
+    if not isinstance(value, str):
+        return False, value, ""
+    return True, axis.choices.index(value) if value in axis.choices else len(axis.choices), value
 
 
 def _one_setting(records: Sequence[Record], x: str, host: str) -> None:
