@@ -21,10 +21,11 @@ def rows(ladder: Ladder, records: Iterable[Record]) -> list[dict[str, Any]]:
     counted = [name for name in COUNTED if any(name in r.metrics for _, r in mine)]
     table = []
     for rung, r in mine:
-        row: dict[str, Any] = {"rung": rung.name, "what it does": rung.about}
+        row: dict[str, Any] = {"rung": rung.name}
         row |= {name: round(r.metrics[name].value) if name in r.metrics else None for name in counted}
         row["time (µs)"] = 1e6 * r.time.median
-        table.append(row | ({"times its floor": 1 / r.of_ceiling} if r.of_ceiling else {}))
+        row |= {"times its floor": 1 / r.of_ceiling} if r.of_ceiling else {}
+        table.append(row | {"what it does": rung.about})
     return table
 
 
