@@ -45,7 +45,9 @@ def test_a_question_that_raises_is_a_finding(monkeypatch):
     assert finding.word == "missing" and finding.mend
 
 
-@pytest.mark.parametrize(("shared", "told"), [(99, "99 KB of shared memory a program: .* 64 keys in place"), (227, "timed$")])
+@pytest.mark.parametrize(
+    ("shared", "told"), [(99, "99 KB of shared memory a program: .* 64 keys in place"), (227, "timed$")]
+)
 def test_smaller_tiles_are_told(monkeypatch, shared, told):
     machine = Machine("any", "cuda", 2**34, 100, 2**25, shared * 1024, (8, 9), None)
     monkeypatch.setattr(examine, "this_machine", lambda device: machine)

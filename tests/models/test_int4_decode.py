@@ -1,4 +1,4 @@
-"""A decode step with INT4 weights: both rungs answer rightly, and the bytes that INT4 spares are those of the linears."""
+"""A decode step with INT4 weights: both rungs answer rightly, and what INT4 spares is bytes of the linears."""
 
 from __future__ import annotations
 

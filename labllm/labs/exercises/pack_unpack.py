@@ -108,7 +108,7 @@ code 8 w + j of a row lies in bits 4 j ... 4 j + 3 of word w of that row: the fi
         "codes[:, j::8] are the codes with number j in their words, for all words at once: [N, K / 8].",
         "Give them room first, codes are uint8: codes[:, j::8].int() << 4 * j, joined with | over j = 0 ... 7.",
         "Out again: (words >> 4 * j) & 15 is code j of every word. A negative word drags ones in: hence the mask.",
-        "torch.stack([...], dim=-1) puts the eight of a word side by side, [N, K / 8, 8]; .flatten(-2) makes it [N, K].",
+        "torch.stack([...], dim=-1) puts a word's eight side by side, [N, K / 8, 8]; .flatten(-2) makes it [N, K].",
     ),
     mistakes=(
         Mistake("The first code of a word lies in its lowest bits; here it is in the highest.", _high_nibble_first,
