@@ -17,6 +17,7 @@ from labllm.bench.recorded import H200, shipped
 from labllm.ui import curves
 from labllm.ui.picture import Picture, show
 from labllm.ui.series import at_setting, field, short_name
+from labllm.ui.series import setting as setting_of
 from labllm.ui.style import page
 
 
@@ -51,10 +52,10 @@ def recorded(
     """
     nearest, _ = at_setting(shipped(ladder.name) if records is None else records, x, setting, host)
     found = [r for r in nearest if rungs is None or r.rung in rungs]
-    options = {"wanted": setting, "here": "elsewhere"}
     if not found:
         sentence = f"No record of the ladder {ladder.name} on {short_name(host)} comes with this version."
         fig, ax = page(ladder.title, sentence, height=0.1)
         ax.set_axis_off()
         return show(fig, sentence)
+    options = {"wanted": setting_of(found[0], x) | setting, "here": "elsewhere"}
     return show(curves.chart(ladder, found, x, y, **options), curves.conclusion(ladder, found, x, y, **options))

@@ -33,6 +33,7 @@ from labllm.ui.style import (
     page,
     ruler,
     value_axis,
+    worded,
 )
 
 ROW = 14 * POINT
@@ -70,12 +71,14 @@ def chart(
     strip = ROW * sum(len(row.lines) for row in rows) + (4 * POINT if rows else 0)
     fig, ax = page(*texts, strip=strip, left=1.15, right=max(0.3, margin(ruler(), [*names, *roofs, *rows])))
     _scales(ax, sheet)
+    unit = sheet.y.unit
     outer, inner = limits(ax, sheet)
     if sheet.y.name == "speedup":
         ax.axhline(1, color=MUTED, linewidth=1)
     for s, points in sheet.lines:
         _line(ax, s, points, sheet.x.numeric)
-    name_axes(ax, sheet.x.title, sheet.y.title + (f" (1x = {sheet.base})" if sheet.y.name == "speedup" else ""))
+    remark = f" (1x = {sheet.base})" if sheet.y.name == "speedup" else f" ({unit})" if worded(unit) else ""
+    name_axes(ax, sheet.x.title, sheet.y.title + remark)
     right_of(ax, [*names, *outer])
     name_marks(ax, [*alone, *inner], [spot for line in ax.lines for spot in along(ax, line)])
     _strip(ax, sheet, rows)
@@ -174,7 +177,7 @@ def _scales(ax: Axes, sheet: Sheet) -> None:
     low, high = min(values) / REACH, max(values) * REACH
     values += [min(max(v, low), high) for limit in sheet.limits for v in limit.at.values()]
     wide = sheet.y.name in ("bandwidth", "rate") and max(values) > 30 * min(values)
-    value_axis(ax, values, sheet.y.unit, sheet.y.log or wide)
+    value_axis(ax, values, "" if worded(sheet.y.unit) else sheet.y.unit, sheet.y.log or wide)
 
 
 def _line(ax: Axes, s: Series, points: list[Point], joined: bool) -> None:

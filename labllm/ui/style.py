@@ -122,6 +122,14 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
+PREFIXED = ("s", "B", "B/s", "FLOP", "FLOP/s", "FLOP/B")
+
+
+def worded(unit: str) -> bool:
+    """True for a unit in words ('tokens/s'), which stands in an axis's name and not at each of its ticks."""
+    return bool(unit) and unit not in (*PREFIXED, "x", "%")
+
+
 def engineering(value: float, unit: str, digits: int = 3) -> str:
     """Three significant digits and an SI prefix: 0.0012, 's' -> '1.2 ms'; '%' and 'x' take no prefix."""
     if unit == "x":
@@ -129,7 +137,7 @@ def engineering(value: float, unit: str, digits: int = 3) -> str:
     if unit == "%":
         return f"{100 * value:.2g} %" if value < 0.1 else f"{100 * value:.0f} %"
     prefixes = {-12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
-    if unit not in ("s", "B", "B/s", "FLOP", "FLOP/s", "FLOP/B"):
+    if unit not in PREFIXED:
         return f"{value:,.{digits}g} {unit}".strip() if abs(value) < 999.5 else f"{value:,.0f} {unit}".strip()
     if not value:
         return f"0 {unit}"
