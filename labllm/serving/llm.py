@@ -19,6 +19,8 @@ from labllm.models.llama import Llama
 from labllm.models.load import load
 from labllm.models.operations import FUSED
 from labllm.models.pico import pico, pico_tokenizer, read_tokenizer
+from labllm.models.quantized_checkpoint import quantization_of, with_route
+from labllm.quantization.routes import fastest
 from labllm.serving.clock import Clock
 from labllm.serving.config import EngineConfig
 from labllm.serving.engine import Engine
@@ -117,7 +119,16 @@ def _loaded(
     if model == "pico":
         return pico(device, dtype, FUSED), tokenizer or pico_tokenizer()
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return load(model, where, dtype or torch.float32, operations=FUSED), tokenizer or read_tokenizer(model)
+    return _from_folder(model, where, dtype or torch.float32), tokenizer or read_tokenizer(model)
+
+
+def _from_folder(folder: Path | str, device: str, dtype: torch.dtype) -> Llama:
+    """Packed layers for plain weights; for quantised ones plain layers whose linears take this machine's kernels."""
+    quantization = quantization_of(folder) if Path(folder, "config.json").is_file() else None  # load says what is amiss
+    if quantization is None:
+        return load(folder, device, dtype, operations=FUSED)
+    model = load(folder, device, dtype)
+    return with_route(model, fastest) if quantization.get("inputs", "none") == "none" else model
 
 
 def _is_one(prompts: Prompt | Sequence[Prompt]) -> bool:

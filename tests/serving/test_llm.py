@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
 
+from labllm.models.generate import generate_cached
+from labllm.models.load import load
 from labllm.models.operations import FUSED
-from labllm.models.pico import kept_pico, pico_tokenizer
+from labllm.models.pico import WEIGHTS, kept_pico, pico, pico_tokenizer
 from labllm.models.pico.shape import PICO
+from labllm.models.quantize import quantize
+from labllm.models.quantized_checkpoint import save_quantized, with_route
+from labllm.models.scheme import Scheme
+from labllm.quantization.routes import fastest
 from labllm.serving import CHUNKED, CONTINUOUS, LLM, PREFIX, RUNGS, STATIC, EngineConfig, SamplingParams
 from labllm.serving.executors.real_memory import num_blocks_for
 
@@ -33,6 +41,16 @@ def test_texts_and_ids_give_the_same_answers(llm: LLM) -> None:
         assert answer.finish_reason == "length" and answer.metrics.num_tokens == 12
     (alone,) = llm.generate(texts[0], GREEDY)
     assert alone.outputs[0].token_ids == by_text[0].outputs[0].token_ids
+
+
+def test_a_quantised_checkpoint_is_served(tmp_path: Path) -> None:
+    made = quantize(pico("cpu"), Scheme("rtn", 4, 64, symmetric=False), progress=False)
+    save_quantized(made.model, tmp_path)
+    shutil.copy(WEIGHTS / "tokenizer.json", tmp_path)
+    prompt = pico_tokenizer().encode("def add(a, b):\n    return").ids
+    (expected,) = generate_cached(with_route(load(tmp_path), fastest), [prompt], 12)
+    (output,) = LLM(tmp_path, device="cpu", max_num_seqs=2, max_model_len=128).generate([prompt], GREEDY)
+    assert list(output.outputs[0].token_ids) == expected
 
 
 def test_parameters_may_be_one_a_prompt_and_answers_several(llm: LLM) -> None:
