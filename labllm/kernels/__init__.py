@@ -23,10 +23,8 @@ if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into
     from kernels import flash as flash
     from kernels import flash_gluon as flash_gluon
     from kernels import flash_paged as flash_paged
-    from kernels import flash_persistent as flash_persistent
     from kernels import flash_tma as flash_tma
     from kernels import gated as gated
-    from kernels import hopper as hopper
     from kernels import inner_loop as inner_loop
     from kernels import int4_dequantize as int4_dequantize
     from kernels import int4_gemv as int4_gemv
@@ -37,6 +35,7 @@ if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into
     from kernels import paged_decode as paged_decode
     from kernels import quantize_rows as quantize_rows
     from kernels import rope_kv_write as rope_kv_write
+    from kernels import skinny_linear as skinny_linear
     from kernels import split_decode as split_decode
     from kernels import split_decode_once as split_decode_once
     from kernels import split_sum as split_sum

@@ -82,6 +82,8 @@ class PoolMachine(RuleBasedStateMachine):
                 self.fork(which)
             if name == "free" or DONE["out of blocks"] > refused:
                 self.free(which)
+        if self.sequences:
+            self.free_what_is_free(0)
 
     def _new(self) -> tuple[BlockTable, list[int]]:
         self.sequences.append((BlockTable(self.pool), []))
