@@ -6,17 +6,15 @@ distance from the 16-bit weights is a metric.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from labllm.bench import CannotRun, Ladder, Rung, torch_dtype
+from labllm.bench import Ladder, Rung
 from labllm.quantization import eight_bits, int4, torch_int4
 from labllm.quantization import int4_answers as answers
-from labllm.quantization.float8 import Float8Weight, float8_weight
+from labllm.quantization import int4_states as states
 from labllm.quantization.int4_work import (
     TOKENS,
     Int4Linear,
@@ -31,84 +29,20 @@ from labllm.quantization.int4_work import (
     whole_weights,
     written_out,
 )
-from labllm.quantization.kernel_layout import kernel_layout
-from labllm.quantization.packed import QuantizedWeight
-from labllm.quantization.rtn import PER_CHANNEL, round_to_nearest
-
-
-class Inputs(NamedTuple):
-    """x [M, K] and weight [N, K] in one dtype, and the weight rounded to four bits."""
-
-    x: Tensor
-    weight: Tensor
-    packed: QuantizedWeight
-
-
-class State(NamedTuple):
-    """What a lossy rung multiplies: x, the weight as its kernel reads it, and as it is stored."""
-
-    x: Tensor
-    weight: Any
-    stored: QuantizedWeight | Float8Weight
-
-
-def _inputs(w: Int4Linear, device: str, seed: int) -> Inputs:
-    generator = torch.Generator(device).manual_seed(seed)
-    draw = partial(torch.randn, device=device, dtype=torch_dtype(w), generator=generator)
-    weight = draw(w.outputs, w.inputs) * w.inputs**-0.5
-    return Inputs(draw(w.tokens, w.inputs), weight, round_to_nearest(weight, 4, w.group_size, symmetric=True))
-
-
-def _on(device: str, inputs: Inputs, reason: str) -> None:
-    if inputs.x.device.type != device:
-        raise CannotRun(reason)
-
-
-def _wide(inputs: Inputs) -> State:
-    _on("cpu", inputs, "it is for CPUs; a GPU multiplies 16-bit numbers")
-    return State(inputs.x.float(), inputs.weight.float(), inputs.packed)
-
-
-def _as_stored(inputs: Inputs) -> State:
-    return State(inputs.x, inputs.packed, inputs.packed)
-
-
-def _kernel(inputs: Inputs) -> State:
-    return State(inputs.x, kernel_layout(inputs.packed), inputs.packed)
-
-
-def _int8(inputs: Inputs) -> State:
-    stored = round_to_nearest(inputs.weight, 8, PER_CHANNEL, symmetric=True, scale_dtype=torch.float32)
-    return State(inputs.x, eight_bits.int8_weight(stored), stored)
-
-
-def _float8(inputs: Inputs) -> State:
-    stored = float8_weight(inputs.weight)
-    return State(inputs.x, stored, stored)
-
-
-def _cpu_state(inputs: Inputs) -> State:
-    _on("cpu", inputs, "it runs on CPUs; torch has another one for GPUs")
-    return State(inputs.x, torch_int4.torch_weight(inputs.packed), inputs.packed)
-
-
-def _cuda_state(inputs: Inputs) -> State:
-    _on("cuda", inputs, "it runs on an NVIDIA GPU")
-    return State(inputs.x, torch_int4.torch_weight(inputs.packed), inputs.packed)
 
 
 def _run(function: Any) -> Any:
-    def run(state: State) -> Tensor:
+    def run(state: states.State) -> Tensor:
         return function(state.x, state.weight)
 
     return run
 
 
-def _dense(inputs: Inputs) -> Tensor:
+def _dense(inputs: states.Inputs) -> Tensor:
     return F.linear(inputs.x, inputs.weight)
 
 
-def _dequantized(inputs: Inputs) -> Tensor:
+def _dequantized(inputs: states.Inputs) -> Tensor:
     return F.linear(inputs.x, inputs.packed.dequantize(inputs.x.dtype))
 
 
@@ -124,7 +58,7 @@ INT4 = Ladder(
     name="int4-linear",
     title="A linear with INT4 weights",
     workload=Int4Linear,
-    inputs=_inputs,
+    inputs=states.inputs,
     input_bytes=lambda w: 2 * room(w),
     cost=compulsory,
     reference=answers.exact_answer,
@@ -133,7 +67,7 @@ INT4 = Ladder(
         Rung(
             "linear, float32",
             _run(F.linear),
-            prepare=_wide,
+            prepare=states.wide,
             about="for CPUs that multiply no 16-bit numbers: twice the bytes again",
             refuses=not_float32,
             moved=moves(4),
@@ -152,7 +86,7 @@ INT4 = Ladder(
             int4.plain,
             "W stays in four bits until it is in a register; each weight costs ten instructions",
             "int4_plain",
-            prepare=_as_stored,
+            prepare=states.as_stored,
             refuses=only_sixteen_bits,
             own_reference=answers.stored_reference,
         ),
@@ -162,7 +96,7 @@ INT4 = Ladder(
             "bit tricks and the kernel's own order of nibbles, for one token on the CUDA cores",
             "int4_gemv",
             "int4_words",
-            prepare=_kernel,
+            prepare=states.kernel,
             refuses=only_one_token,
             own_reference=answers.stored_reference,
         ),
@@ -171,7 +105,7 @@ INT4 = Ladder(
             int4.fused,
             "bit tricks, weights in tensor-core order, K shared out to fill the device",
             *_FUSED,
-            prepare=_kernel,
+            prepare=states.kernel,
             refuses=only_sixteen_bits,
             own_reference=answers.stored_reference,
         ),
@@ -181,7 +115,7 @@ INT4 = Ladder(
             "many tokens share one dequantisation, and cuBLAS multiplies",
             "int4_dequantize",
             "int4_words",
-            prepare=_kernel,
+            prepare=states.kernel,
             moved=written_out,
             refuses=only_sixteen_bits,
             own_reference=answers.stored_reference,
@@ -192,7 +126,7 @@ INT4 = Ladder(
             "fused or dequantised once, where each was measured to win",
             *_FUSED,
             "int4_dequantize",
-            prepare=_kernel,
+            prepare=states.kernel,
             refuses=only_sixteen_bits,
             own_reference=answers.stored_reference,
         ),
@@ -203,14 +137,14 @@ INT4 = Ladder(
             "int8_linear",
             "quantize_rows",
             "split_sum",
-            prepare=_int8,
+            prepare=states.int8,
             moved=moves(1),
             own_reference=answers.int8_reference,
         ),
         Rung(
             "FP8",
             _run(eight_bits.float8_linear),
-            prepare=_float8,
+            prepare=states.float8,
             about="both in E4M3 through torch._scaled_mm, activations rounded on the way",
             needs=("triton", "fp8"),
             refuses=only_bfloat16,
@@ -222,7 +156,7 @@ INT4 = Ladder(
         Rung(
             "torch int4[tinygemm]",
             _run(torch_int4.torch_linear),
-            prepare=_cuda_state,
+            prepare=states.for_cuda,
             refuses=torch_takes("cuda"),
             memory=room,
             own_reference=answers.torch_reference,
@@ -232,7 +166,7 @@ INT4 = Ladder(
         Rung(
             "torch int4[cpu]",
             _run(torch_int4.torch_linear),
-            prepare=_cpu_state,
+            prepare=states.for_cpu,
             refuses=torch_takes("cpu"),
             memory=room,
             own_reference=answers.torch_reference,

@@ -13,7 +13,7 @@ from labllm.labs.exercise import Case, Exercise, Function, Mistake
 from labllm.labs.language import tl
 from labllm.labs.launch import GUARD, fenced, launch
 from labllm.quantization.int4_answers import stored_reference
-from labllm.quantization.int4_ladder import Inputs
+from labllm.quantization.int4_states import Inputs
 from labllm.quantization.packed import pack
 
 BLOCK = 64
