@@ -32,6 +32,11 @@ class Fidelity:
         """exp(nats)."""
         return math.exp(self.nats)
 
+    @property
+    def metrics(self) -> dict[str, tuple[float, str]]:
+        """As a ladder's record names them: {name: (value, unit)}."""
+        return {"perplexity": (self.perplexity, ""), "KL": (self.kl, "nats"), "agreement": (self.agreement, "%")}
+
 
 def fidelity(logits: Tensor, exact: Tensor, targets: Tensor) -> Fidelity:
     """logits and the original's exact [N, V], targets [N] int64 -> figures. Raises ValueError for other shapes."""

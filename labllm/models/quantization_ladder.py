@@ -14,36 +14,34 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from labllm.bench import Ladder, RunClock, Rung, axis, relative_error, torch_dtype
+from labllm.bench import Ladder, RunClock, Rung, axis, torch_dtype
 from labllm.bench.clock import wall
-from labllm.bench.compare import Verdict
 from labllm.cache.step import Step
 from labllm.models import quantize as whole_model
 from labllm.models import scheme as schemes
 from labllm.models.calibration import calibration_windows
 from labllm.models.count import pass_cost
 from labllm.models.fidelity import fidelity
-from labllm.models.generate import generate_cached
 from labllm.models.heldout import held_out, token_documents
 from labllm.models.llama import Llama
 from labllm.models.pico import kept_pico, pico_tokenizer
 from labllm.models.pico.shape import PICO
 from labllm.models.quantize import quantize
 from labllm.models.quantized_checkpoint import with_route
+from labllm.models.quantized_speed import speeds
 from labllm.models.salient import with_outliers
+from labllm.models.same_logits import SameLogits
 from labllm.models.scheme import Scheme
 from labllm.models.weight_bytes import weight_bytes
 from labllm.quantization import gptq, rtn
-from labllm.quantization.module import QuantizedLinear, dequantized, kept
-from labllm.quantization.routes import fastest, route_for
+from labllm.quantization.module import QuantizedLinear, kept
 
-WINDOW, ROWS, TOLERANCE = 256, 256, 2e-3
-PROMPT, NEW = 64, 8
+WINDOW = 256
 LONG = 2048, "none", 4096  # evaluation text, outliers, calibration text of the recorded table
 GRANULARITIES: dict[str, int | str] = {
     "tensor": "tensor",
@@ -94,18 +92,6 @@ class Read(NamedTuple):
 
     logits: Tensor
     reader: Reader
-
-
-@dataclass(frozen=True)
-class SameLogits:
-    """Relative error of a few rows of logits. An activation near the middle of two codes may fall to either side."""
-
-    def __call__(self, out: Any, reference: Callable[[Any], Any], dtype: str, seed: int) -> Verdict:
-        rows = torch.randperm(len(out.logits), generator=torch.Generator().manual_seed(seed))[:ROWS].sort().values
-        rows = rows.to(out.logits.device)
-        error = relative_error(out.logits[rows], reference(rows))
-        allowed = TOLERANCE if dtype == "float32" else 10 * TOLERANCE
-        return Verdict(error, allowed, "" if error <= allowed else f"logits differ by {error:.1e} from float64's")
 
 
 def text_task(w: Rounded, device: str, seed: int) -> Task:
@@ -186,27 +172,12 @@ def _metrics(w: Rounded, out: Read, seconds: float | None) -> dict[str, tuple[fl
     exact = exact_logits(task, torch_dtype(w))
     quality, size = fidelity(out.logits, exact, task.targets), weight_bytes(made.model)
     return {
-        "perplexity": (quality.perplexity, ""),
-        "KL": (quality.kl, "nats"),
-        "agreement": (quality.agreement, "%"),
+        **quality.metrics,
         "bits a weight": (size.bits_per_weight, "bits"),
         "model": (float(size.total), "B"),
         "quantising": (made.seconds, "s"),
-        **_speeds(made.model, task),
+        **speeds(made.model, task.ids),
     }
-
-
-def _speeds(model: Llama, task: Task) -> dict[str, tuple[float, str]]:
-    """Tokens a second, one prompt and single tokens behind it, where this machine has a kernel for the weights."""
-    device, prompt = str(task.ids.device), task.ids[:PROMPT].tolist()
-    stored = [module.weight for module in model.modules() if isinstance(module, QuantizedLinear)]
-    if stored and route_for(stored[0], model.dtype) is dequantized:
-        return {}
-    routed = with_route(copy.deepcopy(model), fastest) if stored else model
-    first, both = (
-        min(wall(lambda n=n: generate_cached(routed, [prompt], n), device) for _ in range(2)) for n in (1, 1 + NEW)
-    )
-    return {"prefill": (PROMPT / first, "tokens/s"), "decode": (NEW / max(both - first, 1e-9), "tokens/s")}
 
 
 def _rung(name: str, about: str, scheme: Callable[[Rounded], Scheme], only: int | None = None) -> Rung:

@@ -26,7 +26,6 @@ from labllm.models.quantization_ladder import (
     Made,
     Read,
     Reader,
-    SameLogits,
     Task,
     exact_logits,
     exact_rows,
@@ -39,6 +38,7 @@ from labllm.models.quantization_ladder import (
     where,
 )
 from labllm.models.salient import input_statistics, with_kept
+from labllm.models.same_logits import SameLogits
 from labllm.models.scheme import Scheme
 from labllm.quantization import salient as choices
 from labllm.quantization.inputs import InputStatistics
@@ -73,12 +73,7 @@ def _kept(w: Spared, choice: str | None, device: str) -> Llama:
 def _metrics(w: Spared, out: Read, seconds: float | None) -> dict[str, tuple[float, str]]:
     task = out.reader.task
     exact = exact_logits(task, torch_dtype(w))
-    quality = fidelity(out.logits, exact, task.targets)
-    return {
-        "perplexity": (quality.perplexity, ""),
-        "KL": (quality.kl, "nats"),
-        "agreement": (quality.agreement, "%"),
-    }
+    return fidelity(out.logits, exact, task.targets).metrics
 
 
 def _rung(name: str, about: str, choice: str | None) -> Rung:
