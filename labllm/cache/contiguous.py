@@ -17,9 +17,9 @@ __all__ = ["ContiguousCache", "kv_bytes"]
 
 
 class ContiguousCache(KVCache):
-    """Keys and values of up to num_seqs sequences of up to max_len tokens, for every layer.
+    """Keys and values of up to num_seqs sequences of up to max_len tokens, for num_layers layers.
 
-    Raises ValueError when a size is not positive.
+    `first_layer` is the first one's number in the whole model. Raises ValueError when a size is not positive.
     """
 
     def __init__(
@@ -31,13 +31,14 @@ class ContiguousCache(KVCache):
         head_dim: int,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        first_layer: int = 0,
     ) -> None:
         if min(num_layers, num_seqs, max_len, num_kv_heads, head_dim) < 1:
             raise ValueError(
                 "A contiguous cache needs every size to be at least 1; got layers, seqs, max_len, KV heads, "
                 f"head_dim = {num_layers}, {num_seqs}, {max_len}, {num_kv_heads}, {head_dim}."
             )
-        super().__init__(num_layers, num_seqs, max_len, num_kv_heads, head_dim, dtype, device)
+        super().__init__(num_layers, num_seqs, max_len, num_kv_heads, head_dim, dtype, device, first_layer)
 
     @property
     def num_seqs(self) -> int:

@@ -23,7 +23,10 @@ def kv_bytes(
 
 
 class KVCache:
-    """Keys and values of num_blocks x block_size tokens, for every layer; a technique's cache derives from it."""
+    """Keys and values of num_blocks x block_size tokens for num_layers layers; a technique's cache derives from it.
+
+    Layers have the whole model's numbers: a pipeline stage keeps those from `first_layer` on.
+    """
 
     def __init__(
         self,
@@ -34,7 +37,9 @@ class KVCache:
         head_dim: int,
         dtype: torch.dtype,
         device: torch.device | str,
+        first_layer: int = 0,
     ) -> None:
+        self.layers = range(first_layer, first_layer + num_layers)
         self.num_layers, self.num_blocks, self.block_size = num_layers, num_blocks, block_size
         self.num_slots = num_blocks * block_size
         self.pool = torch.zeros(num_layers, 2, self.num_slots + 1, num_kv_heads, head_dim, dtype=dtype, device=device)
@@ -54,12 +59,13 @@ class KVCache:
         return self._view(layer, 1)
 
     def _view(self, layer: int, side: int) -> Tensor:
-        self._check_layer(layer)
-        return self.pool[layer, side, :-1].unflatten(0, (self.num_blocks, self.block_size))
+        return self.pool[self._place(layer), side, :-1].unflatten(0, (self.num_blocks, self.block_size))
 
-    def _check_layer(self, layer: int) -> None:
-        if not 0 <= layer < self.num_layers:
-            raise ValueError(f"The cache has layers 0 to {self.num_layers - 1}; got layer {layer}.")
+    def _place(self, layer: int) -> int:
+        """Where the pool has a layer of the model."""
+        if layer not in self.layers:
+            raise ValueError(f"The cache has layers {self.layers[0]} to {self.layers[-1]}; got layer {layer}.")
+        return layer - self.layers[0]
 
     def write(self, layer: int, k: Tensor, v: Tensor, slot_mapping: Tensor) -> None:
         """Store k, v [T, Hkv, D] of one layer at slot_mapping [T] int64; slot -1 writes nothing.
@@ -67,7 +73,7 @@ class KVCache:
         Raises ValueError for a wrong layer, shape or dtype, and (on a CPU, where looking costs nothing) for a slot
         outside -1 .. num_slots - 1.
         """
-        self._check_layer(layer)
+        place = self._place(layer)
         expected = (slot_mapping.shape[0], *self.pool.shape[-2:])
         if k.shape != expected or v.shape != expected:
             raise ValueError(f"k, v must be [T, Hkv, D] = {list(expected)}; got {list(k.shape)}, {list(v.shape)}.")
@@ -79,5 +85,5 @@ class KVCache:
                 raise ValueError(
                     f"Slots must lie in -1 .. {self.num_slots - 1}; got {int(low)} to {int(high)} in slot_mapping."
                 )
-        self.pool[layer, 0][slot_mapping] = k
-        self.pool[layer, 1][slot_mapping] = v
+        self.pool[place, 0][slot_mapping] = k
+        self.pool[place, 1][slot_mapping] = v

@@ -20,9 +20,9 @@ from labllm.cache.kv_cache import KVCache
 
 
 class PagedCache(KVCache):
-    """Keys and values of num_blocks blocks of block_size tokens, for every layer.
+    """Keys and values of num_blocks blocks of block_size tokens, for num_layers layers.
 
-    Raises ValueError when a size is not positive.
+    `first_layer` is the first one's number in the whole model. Raises ValueError when a size is not positive.
     """
 
     def __init__(
@@ -34,13 +34,14 @@ class PagedCache(KVCache):
         head_dim: int,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
+        first_layer: int = 0,
     ) -> None:
         if min(num_layers, num_blocks, block_size, num_kv_heads, head_dim) < 1:
             raise ValueError(
                 "A paged cache needs every size to be at least 1; got layers, blocks, block_size, KV heads, "
                 f"head_dim = {num_layers}, {num_blocks}, {block_size}, {num_kv_heads}, {head_dim}."
             )
-        super().__init__(num_layers, num_blocks, block_size, num_kv_heads, head_dim, dtype, device)
+        super().__init__(num_layers, num_blocks, block_size, num_kv_heads, head_dim, dtype, device, first_layer)
 
     def copy_blocks(self, copies: Iterable[tuple[int, int]]) -> None:
         """Copy whole blocks, (from, to) pairs, in every layer, as if one pair after the other.

@@ -6,8 +6,9 @@
 
 T counts the new tokens of all sequences, so a prefill of one prompt, a decode of a hundred sequences and a mixture of
 both are the same call. `attend` decides where keys and values live, `linear` what a projection is; a pipeline stage is
-a model built with a range of layers. With `operations` (`labllm.models.operations.FUSED`, say) the layers are those of
-`packed.py`, and h is what they carry: fewer launches, the same results.
+a model built with a range of layers, which takes the hidden state of the stage before it in place of ids. With
+`operations` (`labllm.models.operations.FUSED`, say) the layers are those of `packed.py`, and h is what they carry:
+fewer launches, the same results.
 
 Cost: 2 FLOPs a parameter and token plus attention's 4 Hq D a token and visible key. Invariant: a token's logits depend
 on its own sequence alone.
@@ -26,7 +27,7 @@ from labllm.attention.recompute import recompute
 from labllm.cache.step import Step
 from labllm.models.config import ModelConfig
 from labllm.models.layers import Layer, LinearFactory, torch_linear
-from labllm.models.operations import Hidden, Operations
+from labllm.models.operations import Carried, Hidden, Operations
 from labllm.models.packed import PackedLayer
 from labllm.models.rope import Angles, rope_table
 
@@ -54,9 +55,9 @@ class Decoder(nn.Module):
 class Llama(nn.Module):
     """A Llama, Mistral, Qwen2 or Qwen3 model, or the stage of one that holds `layers`.
 
-    The first stage embeds, the last one normalises and holds the head. Without `operations` the layers are the plain
-    ones of `layers.py`, else packed ones that compute by these. Parameters are made where torch makes them by default
-    (`labllm.models.load` fills a model without a second copy). Raises ValueError for layers that do not exist.
+    The `first` stage embeds, the `last` one normalises and holds the head. Without `operations` the layers are the
+    plain ones of `layers.py`, else packed ones that compute by these. Parameters are made where torch makes them by
+    default (`labllm.models.load` fills a model without a second copy). Raises ValueError for layers that do not exist.
     """
 
     def __init__(
@@ -73,11 +74,12 @@ class Llama(nn.Module):
         if not self.layers or self.layers.step != 1 or self.layers[0] not in whole or self.layers[-1] not in whole:
             raise ValueError(f"A stage is a range of the layers 0 to {whole.stop - 1}; got {layers}.")
         self.config, self.attend, self.operations = config, attend, operations
-        first, last = self.layers[0] == 0, self.layers[-1] == whole[-1]
+        self.first, self.last = self.layers[0] == 0, self.layers[-1] == whole[-1]
         tied = config.tie_word_embeddings
         kind = Layer if operations is None else PackedLayer
-        self.model = Decoder(config, self.layers, linear, kind, embeds=first or (last and tied), ends=last)
-        if last and not tied:
+        embeds = self.first or (self.last and tied)
+        self.model = Decoder(config, self.layers, linear, kind, embeds, ends=self.last)
+        if self.last and not tied:
             self.lm_head = linear("lm_head", config.hidden_size, config.vocab_size, False)
         table = rope_table(config.head_dim, config.max_position_embeddings, config.rope)
         self.register_buffer("rope", table, persistent=False)
@@ -133,9 +135,10 @@ class Llama(nn.Module):
         h = norm(h) if self.operations is None else self.operations.norm(h, norm)[0]
         return F.linear(h, self.model.embed_tokens.weight) if tied else self.lm_head(h)
 
-    def hidden(self, ids: Tensor, step: Step, rows: Tensor | None = None) -> Hidden:
-        """All of this model's layers over ids [T] int64 -> [T, H]; raises ValueError past the last position.
+    def hidden(self, x: Tensor, step: Step, rows: Tensor | None = None) -> Hidden:
+        """All of this model's layers -> [T, H]; raises ValueError past the last position.
 
+        x: ids [T] int64, or on a stage that is not the first the hidden state [T, H] of the stage before it.
         With rows [N] int64 only those are wanted of the last layer -> [N, H]: behind its attention, which writes all
         keys and values, the others are not computed.
         """
@@ -144,15 +147,18 @@ class Llama(nn.Module):
                 f"A sequence has {step.max_seq_len} tokens; the model knows "
                 f"{self.config.max_position_embeddings} positions (max_position_embeddings)."
             )
-        h = self.embed(ids)
+        h = self.embed(x) if self.first else x
         angles = self.angles(step)
         for index in self.layers:
             h = self._layer(index, h, angles, step, rows if index == self.layers[-1] else None)
         return h
 
-    def forward(self, ids: Tensor, step: Step) -> Tensor:
-        """One step: ids [T] int64 -> logits [B, V] of each sequence's last token."""
-        return self.logits(self.hidden(ids, step, None if step.decodes else step.last))
+    def forward(self, x: Tensor, step: Step) -> Tensor:
+        """One step: x as in `hidden` -> logits [B, V] of each sequence's last token, or h [T, H] for the next stage."""
+        if self.last:
+            return self.logits(self.hidden(x, step, None if step.decodes else step.last))
+        h = self.hidden(x, step)
+        return h.total if isinstance(h, Carried) else h
 
     def forward_dense(self, ids: Tensor) -> Tensor:
         """The form of textbooks: ids [B, T] int64 -> logits [B, T, V], causal, without a cache; differentiable."""
