@@ -1,0 +1,237 @@
+"""Lab 15: one Transformer layer on several ranks, and the bytes that it makes them send.
+
+Teaches where the two all-reduces of a layer stand: behind each pair of split matrices, before the residual add, since
+a norm needs the whole sum. And what they cost: the same bytes whatever the weights are, all of them on the way of
+every token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from labllm.labs.exercise import Case, Exercise, Mistake
+
+Answer = tuple[Tensor, float]
+Norm = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One rank's share of a block: a column piece [I, H], then a row piece [H, I]; its output is a partial sum."""
+
+    columns: Tensor
+    rows: Tensor
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.relu(x @ self.columns.T) @ self.rows.T
+
+    def __eq__(self, other: object) -> bool:
+        both = isinstance(other, Part)
+        return both and torch.equal(self.columns, other.columns) and torch.equal(self.rows, other.rows)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+Parts = Sequence[Part]
+
+
+def rms_norm(x: Tensor) -> Tensor:
+    """x [T, H] with rows of mean square 1."""
+    return F.rms_norm(x, x.shape[-1:])
+
+
+def reference(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    """(the layer's output [T, H], bytes that one rank sends in two ring all-reduces)."""
+    return _layer(h, attention, mlp, norm), _sent(h, len(mlp))
+
+
+def _sent(h: Tensor, ranks: int, all_reduces: int = 2) -> float:
+    return all_reduces * 2 * (ranks - 1) / ranks * h.numel() * h.element_size()
+
+
+def _layer(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Tensor:
+    h = h + sum(part(norm(h)) for part in attention)
+    return h + sum(part(norm(h)) for part in mlp)
+
+
+def _residual_inside(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    sent = _sent(h, len(mlp))
+    h = sum(h + part(norm(h)) for part in attention)
+    return sum(h + part(norm(h)) for part in mlp), sent
+
+
+def _one_at_the_end(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    mine = [part(norm(h)) for part in attention]
+    out = h + sum(mine) + sum(part(norm(h + partial)) for part, partial in zip(mlp, mine, strict=True))
+    return out, _sent(h, len(mlp), 1)
+
+
+def _one_at_the_end_told_as_two(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    return _one_at_the_end(h, attention, mlp, norm)[0], _sent(h, len(mlp))
+
+
+def _side_by_side(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    x = norm(h)
+    return h + sum(part(x) for part in (*attention, *mlp)), _sent(h, len(mlp))
+
+
+def _side_by_side_told_as_one(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    return _side_by_side(h, attention, mlp, norm)[0], _sent(h, len(mlp), 1)
+
+
+def _mean(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    sent, ranks = _sent(h, len(mlp)), len(mlp)
+    h = h + sum(part(norm(h)) for part in attention) / ranks
+    return h + sum(part(norm(h)) for part in mlp) / ranks, sent
+
+
+def _one_after_another(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    sent = _sent(h, len(mlp))
+    for part in (*attention, *mlp):
+        h = h + part(norm(h))
+    return h, sent
+
+
+def _no_residual(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    x = sum(part(norm(h)) for part in attention)
+    return sum(part(norm(x)) for part in mlp), _sent(h, len(mlp))
+
+
+def _first_residual_only(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    x = h + sum(part(norm(h)) for part in attention)
+    return sum(part(norm(x)) for part in mlp), _sent(h, len(mlp))
+
+
+def _norm_behind(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    sent = _sent(h, len(mlp))
+    h = norm(h + sum(part(h) for part in attention))
+    return norm(h + sum(part(h) for part in mlp)), sent
+
+
+def _no_norm(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    return _layer(h, attention, mlp, lambda x: x), _sent(h, len(mlp))
+
+
+def _rank_0(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    return _layer(h, attention[:1], mlp[:1], norm), _sent(h, len(mlp))
+
+
+def _half_of_the_bytes(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    return _layer(h, attention, mlp, norm), _sent(h, len(mlp), 1)
+
+
+def _whole_tensors(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    return _layer(h, attention, mlp, norm), 2.0 * h.numel() * h.element_size()
+
+
+def _twice_the_tensors(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    return _layer(h, attention, mlp, norm), 4.0 * h.numel() * h.element_size()
+
+
+def _all_ranks(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    return _layer(h, attention, mlp, norm), _sent(h, len(mlp)) * len(mlp)
+
+
+def _to_everybody(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    return _layer(h, attention, mlp, norm), 2.0 * (len(mlp) - 1) * h.numel() * h.element_size()
+
+
+def _elements(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    return _layer(h, attention, mlp, norm), _sent(h, len(mlp)) / h.element_size()
+
+
+def _two_bytes(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+    return _layer(h, attention, mlp, norm), 2 * _sent(h, len(mlp)) / h.element_size()
+
+
+def _case(name: str, tokens: int, ranks: int, dtype: torch.dtype = torch.float32, hidden: int = 8) -> Case:
+    def make_args(g: Generator) -> tuple[Tensor, list[Part], list[Part], Norm]:
+        def draw(rows: int, columns: int) -> Tensor:
+            return torch.randn(rows, columns, generator=g).to(dtype) / 2
+
+        def parts() -> list[Part]:
+            return [Part(draw(4, hidden), draw(hidden, 4)) for _ in range(ranks)]
+
+        return draw(tokens, hidden), parts(), parts(), rms_norm
+
+    return Case(name, make_args)
+
+
+EXERCISE = Exercise(
+    name="parallel_layer",
+    lab=15,
+    title="One layer on several ranks: where its all-reduces stand, and what they send.",
+    signature="parallel_layer(h: torch.Tensor, attention: list, mlp: list, norm) -> tuple[torch.Tensor, float]",
+    shapes="""
+h          [T, H]: the hidden state; every rank holds the same one
+attention  attention[r](x) is the share of rank r in the attention of x [T, H]: a partial sum [T, H]
+mlp        mlp[r](x) is the same for the MLP
+norm       norm(x) is RMSNorm of the rows of x; the layer uses it before attention and before the MLP
+returns (h after the layer, sent)""",
+    formula="""
+the layer: h = h + attention(norm(h)), then h = h + mlp(norm(h)); here an all-reduce is a sum over the ranks' lists
+sent: bytes that one rank sends in all of them; an all-reduce of N bytes on n ranks sends 2 (n - 1) / n N from each""",
+    reference=reference,
+    library="labllm.parallel.linear.RowParallelLinear",
+    parts=("h", "sent"),
+    cases=(
+        _case("two ranks, three tokens", 3, 2),
+        _case("one token", 1, 2),
+        _case("four ranks", 5, 4),
+        _case("one rank sends nothing", 2, 1),
+        _case("8 bytes a number", 3, 4, torch.float64),
+        _case("2 bytes a number", 3, 2, torch.float16, 16),
+    ),
+    hints=(
+        "A partial sum is no use to a norm: sum(part(norm(h)) for part in attention) is the attention's output.",
+        "The residual is added once, to the sum. Inside the sum it would be added once for every rank.",
+        "N = h.numel() * h.element_size() bytes, and the layer has two all-reduces: each sends 2 (n - 1) / n N.",
+    ),
+    mistakes=(
+        Mistake("The residual is inside the all-reduce, so it is added once for every rank.", _residual_inside),
+        Mistake(
+            "The MLP of each rank reads that rank's partial attention; its norm needs the whole sum, so an all-reduce "
+            "has to stand between the two blocks.",
+            _one_at_the_end,
+            also=(_one_at_the_end_told_as_two,),
+        ),
+        Mistake(
+            "The MLP reads the input of attention, not its output. Some models are built so, and need one all-reduce; "
+            "this one is not.",
+            _side_by_side,
+            also=(_side_by_side_told_as_one,),
+        ),
+        Mistake("An all-reduce adds the partial sums; this takes their mean.", _mean),
+        Mistake(
+            "It runs the parts one after the other, each on the result of the one before; all read the same input.",
+            _one_after_another,
+        ),
+        Mistake(
+            "A residual is missing: the layer adds to h, behind attention and again behind the MLP.",
+            _no_residual,
+            also=(_first_residual_only,),
+        ),
+        Mistake("The norm stands behind the blocks; here it stands before them.", _norm_behind),
+        Mistake("The norm is missing before attention and the MLP.", _no_norm),
+        Mistake("Only rank 0's partial sums arrive: the all-reduce is missing.", _rank_0),
+        Mistake(
+            "It sends half of the bytes: a layer has two all-reduces, and each of them sends (n - 1) / n N twice, to "
+            "add up and to send the sum around.",
+            _half_of_the_bytes,
+        ),
+        Mistake(
+            "It counts the bytes that are summed, N an all-reduce; sent are 2 (n - 1) / n N, and nothing by one rank.",
+            _whole_tensors,
+        ),
+        Mistake("The factor (n - 1) / n is missing: a rank does not send its own piece to itself.", _twice_the_tensors),
+        Mistake("It counts what all ranks send together; `sent` is of one rank.", _all_ranks),
+        Mistake("It sends the whole tensor to each other rank; a ring sends 2 (n - 1) / n N.", _to_everybody),
+        Mistake("It counts numbers, not bytes: multiply by h.element_size().", _elements),
+        Mistake("It counts 2 bytes a number, whatever h holds: h.element_size() knows.", _two_bytes),
+    ),
+)
