@@ -15,6 +15,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from labllm.parallel.slices import ROWS, Slice, Slices, whole
+
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
@@ -38,16 +40,20 @@ class Checkpoint:
                     raise CheckpointError(f"{path} lacks the tensor {min(missing)} that {INDEX} says it holds.")
 
     def tensors(
-        self, names: Collection[str], device: torch.device | str, dtype: torch.dtype | None
+        self,
+        names: Collection[str],
+        device: torch.device | str,
+        dtype: torch.dtype | None,
+        slices: Slices = whole,
     ) -> Iterator[tuple[str, Tensor]]:
         """The named tensors, one at a time, each in memory of its own (a file may change after it was read).
 
-        `dtype` None leaves each as it is stored.
+        `dtype` None leaves each as it is stored. Of a tensor that has a slice nothing else is read.
         """
         for path in sorted({self.file_of[name] for name in names}):
             with _open(path) as file:
                 for name in sorted(name for name in names if self.file_of[name] == path):
-                    yield name, file.get_tensor(name).to(device, dtype, copy=True)
+                    yield name, _read(file, name, slices(name)).to(device, dtype, copy=True)
 
 
 def _files(folder: Path) -> dict[Path, set[str]]:
@@ -72,6 +78,14 @@ def _files(folder: Path) -> dict[Path, set[str]]:
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is not a folder; give the folder that holds config.json and {SINGLE}.")
     raise CheckpointError(f"{folder} holds neither {SINGLE} nor {INDEX}; only safetensors checkpoints are supported.")
+
+
+def _read(file: safe_open, name: str, part: Slice | None) -> Tensor:
+    if part is None:
+        return file.get_tensor(name)
+    at = slice(part.range.start, part.range.stop)
+    stored = file.get_slice(name)
+    return part.filled(stored[at] if part.dim == ROWS else stored[:, at])
 
 
 def _open(path: Path) -> safe_open:

@@ -2,13 +2,15 @@
 
 The model is built on the meta device, where parameters have shapes and no storage; each tensor then goes from the file
 to its place in its final dtype; packed projections are stacked as their parts come (`packing`). Peak memory is the
-model plus one tensor. Random weights time the same as trained
-ones, so a speed experiment at 8 B parameters needs no download.
+model plus one tensor. A rank that holds part of a model reads that part (`tensor_parallel`). Random weights time the
+same as trained ones, so a speed experiment at 8 B parameters needs no download; each tensor is drawn from the seed and
+its own name, so a stage, a rank and the whole model have the same weights.
 """
 
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -25,6 +27,10 @@ from labllm.models.operations import Operations
 from labllm.models.packing import pack, unpack
 from labllm.models.quantized_checkpoint import QuantizedCheckpoint, open_checkpoint
 from labllm.models.rope import rope_table
+from labllm.models.tensor_parallel.model import TensorParallelLlama
+from labllm.models.tensor_parallel.shards import holds, slices
+from labllm.parallel.slices import Slices, whole
+from labllm.parallel.tensor import TensorParallel
 from labllm.quantization.module import QuantizedLinear
 
 _DERIVED = re.compile(r"\.rotary_emb\.inv_freq$")  # old checkpoints store what RoPE computes
@@ -40,13 +46,15 @@ def load(
     linear: LinearFactory = torch_linear,
     layers: range | None = None,
     operations: Operations | None = None,
+    tensor_parallel: TensorParallel | None = None,
 ) -> Llama:
     """The checkpoint in `folder` as a model for inference on `device`, weights converted to `dtype`.
 
     Linears that the checkpoint keeps quantised (GPTQ, AWQ, our own form) stay so, as `QuantizedLinear`, in place of
     what `linear` makes; `with_route(model, fastest)` then gives them this machine's kernels. `layers` loads one
-    pipeline stage. Raises CheckpointError (a ValueError) in one sentence: config not supported, shard missing, pickled
-    weights, tensor missing, unexpected or of another shape; before weights are read.
+    pipeline stage, `tensor_parallel` this rank's share of each layer. Raises CheckpointError (a ValueError) in one
+    sentence: config not supported, not to be shared by so many ranks, shard missing, pickled weights, tensor missing,
+    unexpected or of another shape; before weights are read.
     """
     try:
         config = ModelConfig.from_folder(folder)
@@ -57,8 +65,13 @@ def load(
         raise CheckpointError(f"{folder} is quantised, and packed layers take plain weights; leave out operations.")
     wanted = _shapes(config, layers)
     _compare(checkpoint, config, wanted, _shapes(config))
-    model = _on_meta(config, device, attend, linear, layers, operations)
-    return _fill(model, checkpoint.tensors(wanted.keys(), device, dtype))
+    try:
+        model = _on_meta(config, device, attend, linear, layers, operations, tensor_parallel)
+    except ValueError as error:
+        raise CheckpointError(f"{folder}: {error}") from None
+    rank = tensor_parallel or TensorParallel()
+    mine = [name for name in wanted if holds(name, rank.rank)]
+    return _fill(model, checkpoint.tensors(mine, device, dtype, _slices(config, rank)))
 
 
 def from_config(
@@ -70,18 +83,29 @@ def from_config(
     linear: LinearFactory = torch_linear,
     layers: range | None = None,
     operations: Operations | None = None,
+    tensor_parallel: TensorParallel | None = None,
 ) -> Llama:
-    """A model with random weights made on `device`: matrices N(0, 0.02), norms one, biases zero; for inference."""
-    generator = torch.Generator(device=device).manual_seed(seed)
+    """A model with random weights made on `device`: matrices N(0, 0.02), norms one, biases zero; for inference.
+
+    A stage or a rank (`tensor_parallel`) has its part of what the whole model has. Raises ValueError for a model that
+    cannot be shared by so many ranks.
+    """
+    rank = tensor_parallel or TensorParallel()
+    slice_of = _slices(config, rank)
 
     def random(name: str, shape: tuple[int, ...]) -> Tensor:
         value = torch.empty(shape, dtype=dtype, device=device)
         if len(shape) > 1:
-            return value.normal_(0, 0.02, generator=generator)
-        return value.fill_(0.0 if name.endswith(".bias") else 1.0)
+            own = torch.Generator(device=device).manual_seed(zlib.crc32(f"{seed} {name}".encode()))
+            value.normal_(0, 0.02, generator=own)
+        else:
+            value.fill_(0.0 if name.endswith(".bias") else 1.0)
+        part = slice_of(name)
+        return value if part is None else part.of(value).clone(memory_format=torch.contiguous_format)
 
-    model = _on_meta(config, device, attend, linear, layers, operations)
-    return _fill(model, ((name, random(name, shape)) for name, shape in _shapes(config, layers).items()))
+    model = _on_meta(config, device, attend, linear, layers, operations, tensor_parallel)
+    shapes = {name: shape for name, shape in _shapes(config, layers).items() if holds(name, rank.rank)}
+    return _fill(model, ((name, random(name, shape)) for name, shape in shapes.items()))
 
 
 def plain_twin(model: Llama) -> Llama:
@@ -103,11 +127,19 @@ def _on_meta(
     linear: LinearFactory,
     layers: range | None,
     operations: Operations | None,
+    tensor_parallel: TensorParallel | None = None,
 ) -> Llama:
     with torch.device("meta"):
-        model = Llama(config, attend, linear, layers, operations)
+        if tensor_parallel is None:
+            model = Llama(config, attend, linear, layers, operations)
+        else:
+            model = TensorParallelLlama(config, tensor_parallel, attend, linear, layers, operations)
     model.rope = rope_table(config.head_dim, config.max_position_embeddings, config.rope, device)
     return model
+
+
+def _slices(config: ModelConfig, rank: TensorParallel) -> Slices:
+    return whole if rank.size == 1 else slices(config, rank.rank, rank.size)
 
 
 def _shapes(config: ModelConfig, layers: range | None = None) -> Shapes:
@@ -120,11 +152,11 @@ def _fill(model: Llama, tensors: Iterable[tuple[str, Tensor | QuantizedLinear]])
     for name, tensor in tensors if model.operations is None else pack(tensors, model.config):
         path, _, leaf = name.rpartition(".")
         module = model.get_submodule(path)
-        if isinstance(tensor, QuantizedLinear):
+        if hasattr(module, "load_tensor"):
+            module.load_tensor(leaf, tensor)
+        elif isinstance(tensor, QuantizedLinear):
             tensor.bias = module.bias
             model.set_submodule(path, tensor)
-        elif hasattr(module, "load_tensor"):
-            module.load_tensor(leaf, tensor)
         else:
             setattr(module, leaf, nn.Parameter(tensor, requires_grad=False))
     return model.eval()

@@ -31,6 +31,8 @@ from labllm.fusion import eager
 from labllm.fusion.skinny import skinny_linear
 from labllm.hardware import triton_mode
 from labllm.models.rope import Angles
+from labllm.parallel.linear import RowParallelLinear
+from labllm.parallel.tensor import TensorParallel
 
 KERNEL_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 QKNorms = tuple[nn.RMSNorm, nn.RMSNorm]
@@ -92,6 +94,10 @@ class Operations:
         """linear(x) + residual [T, H]; here the sum is left to the next norm."""
         return Carried(linear(x), residual)
 
+    def select(self, x: Tensor, residual: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows [N] of x [T, ...] and of the residual that goes with it."""
+        return x[rows], residual[rows]
+
 
 @dataclass(frozen=True)
 class InsideOperations(Operations):
@@ -115,10 +121,12 @@ class InsideOperations(Operations):
         return skinny_linear(h, linear.weight, linear.bias, gain=norm.weight, eps=norm.eps, gated=True), h
 
     def join(self, x: Tensor, linear: nn.Module, residual: Tensor) -> Hidden:
-        """As `Operations.join`, summed at once."""
-        if not self._inside(x, linear):
+        """As `Operations.join`, summed at once; among ranks the first adds the residual to its summand."""
+        ranks = linear.tensor_parallel if isinstance(linear, RowParallelLinear) else TensorParallel()
+        shard = linear.shard if isinstance(linear, RowParallelLinear) else linear
+        if not self._inside(x, shard):
             return super().join(x, linear, residual)
-        return skinny_linear(x, linear.weight, linear.bias, residual=residual)
+        return ranks.reduce(skinny_linear(x, shard.weight, shard.bias, residual=residual if ranks.rank == 0 else None))
 
     def _inside(self, x: Hidden, linear: nn.Module) -> bool:
         plain = isinstance(x, Tensor) and len(x) == 1 and type(linear) is nn.Linear

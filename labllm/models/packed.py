@@ -84,7 +84,7 @@ class PackedLayer(nn.Module):
         qkv, residual = operations.project(h, self.input_layernorm, self.self_attn.qkv_proj)
         x = self.self_attn.attend(qkv, angles, attend, step, operations)
         if rows is not None:
-            x, residual = x[rows], residual[rows]
+            x, residual = operations.select(x, residual, rows)
         h = operations.join(x, self.self_attn.o_proj, residual)
         x, residual = operations.gate(h, self.post_attention_layernorm, self.mlp.gate_up_proj)
         return operations.join(x, self.mlp.down_proj, residual)
