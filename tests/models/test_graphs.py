@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -10,7 +12,8 @@ from labllm.bench import TOLERANCE, relative_error
 from labllm.cache.paged import PagedCache
 from labllm.cache.step import Step
 from labllm.models.config import ModelConfig
-from labllm.models.graphs import DecodeGraphs, StaticStep, default_buckets
+from labllm.models.buckets import Buckets, Rows, default_buckets
+from labllm.models.graphs import DecodeGraphs, HostDecodes
 from labllm.models.llama import Llama
 from labllm.models.load import from_config
 from labllm.models.operations import FUSED
@@ -43,11 +46,16 @@ def test_buckets_reach_the_most_sequences_and_waste_little(most: int) -> None:
 
 def test_a_padded_bucket_gives_the_same_logits_and_writes_nothing_more() -> None:
     model, again = tiny(), tiny()
-    inputs = StaticStep(8, 12, 4, torch.device("cpu"))
+
+    def call(rows: Rows) -> Callable[[], torch.Tensor]:
+        step = rows.step(max_seq_len=12)
+        return lambda: model(rows.ids, step)
+
+    buckets = Buckets(call, [8], 3, torch.device("cpu"))
     for rows in (5, 1, 3):  # fewer rows than before: what was there must have become padding
         ids, step = decode(rows)
-        inputs.put(ids, step)
-        logits = model(inputs.ids[:8], inputs.step(8))
+        logits = buckets.run(HostDecodes.of(ids, step))
+        assert logits.shape[0] == 8
         assert relative_error(logits[:rows], again(ids, step)) < TOLERANCE["float32"]
         assert logits.isfinite().all()
         torch.testing.assert_close(model.attend.cache.pool[:, :, :-1], again.attend.cache.pool[:, :, :-1])
@@ -70,6 +78,8 @@ def test_what_graphs_refuse() -> None:
         DecodeGraphs(tiny(), 4, 65)
     with pytest.raises(ValueError, match=r"end at 4; got \[1, 2\]"):
         DecodeGraphs(tiny(), 4, 16, buckets=[2, 1])
+    with pytest.raises(ValueError, match=r"positive and ascend; got \[0, 4\]"):
+        DecodeGraphs(tiny(), 4, 16, buckets=[0, 4])
 
 
 @pytest.mark.gpu
