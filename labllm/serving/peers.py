@@ -18,7 +18,6 @@ from labllm.serving.traces import Source, TracedRequest
 
 Ids = list[list[int]]
 PAD = 0
-PAGE = 256  # its default page size
 NO_END = -1  # an end-of-text token that no model writes
 
 
@@ -64,8 +63,10 @@ def continuous(model: Any, trace: Sequence[TracedRequest], source: Source) -> Id
 
     longest = max(r.max_tokens for r in trace)
     config = GenerationConfig(max_new_tokens=longest, do_sample=False, eos_token_id=NO_END, pad_token_id=PAD)
-    pages = sum(-(-(r.num_prompt + r.max_tokens) // PAGE) for r in trace)
-    room = ContinuousBatchingConfig(page_size=PAGE, num_blocks=pages + 1)
+    usual = ContinuousBatchingConfig()
+    page = getattr(usual, "page_size", None) or usual.block_size  # its older name
+    pages = sum(-(-(r.num_prompt + r.max_tokens) // page) for r in trace)
+    room = ContinuousBatchingConfig(num_blocks=pages + 1)
     found: dict[str, list[int]] = {}
     with model.continuous_batching_context_manager(config, continuous_batching_config=room) as manager:
         for number, request in enumerate(trace):

@@ -129,6 +129,7 @@ class Sampler:
     def __init__(self, vocab_size: int, device: torch.device | str = "cpu", max_num_seqs: int = 256) -> None:
         self.vocab_size, self.device, self.max_num_seqs = vocab_size, torch.device(device), max_num_seqs
         self.seen: Tensor | None = None
+        self._yes = torch.ones((), dtype=torch.bool, device=self.device)  # a Python bool would travel from the host
 
     def admit(self, seat: int, ids: Sequence[int]) -> None:
         """Take a sequence with a repetition penalty into `seat`: `ids` are all tokens it has read or written.
@@ -153,7 +154,7 @@ class Sampler:
         if batch.temperature is not None:
             ids = torch.where(batch.temperature == 0, ids, self._drawn(scores, batch))
         if batch.seats is not None and self.seen is not None:
-            self.seen[batch.seats, ids] = True
+            self.seen.index_put_((batch.seats, ids), self._yes)
         return Sampled(ids, None if batch.num_logprobs is None else _logprobs(logits, ids, batch.num_logprobs))
 
     def _penalised(self, scores: Tensor, batch: SamplingBatch) -> Tensor:
