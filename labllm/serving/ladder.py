@@ -29,7 +29,7 @@ from labllm.serving import peers, replay, rungs
 from labllm.serving.arrivals import ARRIVALS, bimodal, fixed
 from labllm.serving.config import RUNGS
 from labllm.serving.replay import Run
-from labllm.serving.rungs import Served, Task, gang_cost, ids_of, least_cost, named, quiet, ready, serve
+from labllm.serving.rungs import Served, Task, even_threads, gang_cost, ids_of, least_cost, named, ready, serve
 from labllm.serving.traces import Trace, text_ids, trace
 
 LONG = 0.25  # the share of long answers
@@ -115,7 +115,7 @@ def _judged(task: Task, out: Any) -> tuple[list[int], float]:
 
 def _peer(task: Task, way: str) -> list[list[int]]:
     model = peers.transformers_model(WEIGHTS, str(task.model.device), task.model.dtype)
-    with quiet(task.model.device):
+    with even_threads(task.model.device):
         if way == "generate":
             return peers.generate(model, task.trace, task.source, task.max_num_seqs)
         return peers.continuous(model, task.trace, task.source)

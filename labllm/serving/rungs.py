@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import torch
@@ -19,9 +19,11 @@ from labllm.bench.compare import Verdict
 from labllm.models.config import ModelConfig
 from labllm.models.count import flops_per_token, kv_bytes_per_token, parameters
 from labllm.models.llama import Llama
+from labllm.models.pico.shape import PICO
 from labllm.roofline import Cost
 from labllm.serving.config import EngineConfig
 from labllm.serving.engine import Engine
+from labllm.serving.executors.real_threads import product_with, sharing_pays
 from labllm.serving.llm import real_engine
 from labllm.serving.replay import Run, replay, requests_of
 from labllm.serving.traces import Source, Trace, TracedRequest
@@ -80,7 +82,7 @@ def serve(state: Ready) -> Run:
     engine.scheduler.forget()
     engine.log = []
     requests = requests_of(task.trace, task.source)
-    with quiet(task.model.device):
+    with even_threads(task.model.device):
         replay(engine, requests)
     if failed := next((r for r in requests if r.error), None):
         raise RuntimeError(f"request {failed.id} failed: {failed.error}")
@@ -88,15 +90,22 @@ def serve(state: Ready) -> Run:
 
 
 @contextmanager
-def quiet(device: torch.device) -> Iterator[None]:
-    """On a CPU, one thread: a small model's matrices are too small to share, and its threads mostly wait."""
+def even_threads(device: torch.device) -> Iterator[None]:
+    """On a CPU as many threads for every rung of this process, ours and peers: all of them where sharing pays here."""
     before = torch.get_num_threads()
-    if device.type == "cpu":
-        torch.set_num_threads(1)
+    if device.type == "cpu" and before > 1:
+        torch.set_num_threads(_threads(before))
     try:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@cache
+def _threads(most: int) -> int:
+    """All or one, by what three races of a product as large as pico's head say."""
+    product = product_with(torch.ones(PICO.vocab_size, PICO.hidden_size))
+    return most if sum(sharing_pays(product, most) for _ in range(3)) >= 2 else 1
 
 
 def ids_of(out: Any) -> list[list[int]]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,7 @@ from labllm.serving.config import CHUNKED
 from labllm.serving.executors.real import RealExecutor
 from labllm.serving.executors.real_graphs import DecodeSteps
 from labllm.serving.executors.real_inputs import UNKNOWN, Preparer
+from labllm.serving.executors.real_threads import WORTH, Threads, sharing_pays
 from labllm.serving.request import Request
 from labllm.serving.scheduler import Chunk, ScheduledStep
 
@@ -99,16 +103,47 @@ def test_a_bucket_computes_what_launches_do_and_its_padding_writes_nothing(execu
     assert decoded.ids.tolist() == decoded.logits.argmax(-1).tolist()
 
 
-def test_a_small_model_computes_with_one_thread_and_leaves_the_others_as_they_were(
-    executor: RealExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, seen = torch.get_num_threads(), []
-    model = executor.model
-    monkeypatch.setattr(executor, "model", lambda *step: (seen.append(torch.get_num_threads()), model(*step))[1])
-    one = running(BlockPool(20, 4), 0, [7, 8], 2, 2)
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
     torch.set_num_threads(2)
-    try:
-        executor.run(ScheduledStep([one], [1], (), 1, grown=[one]))
-        assert (seen, torch.get_num_threads()) == ([1], 2)
-    finally:
-        torch.set_num_threads(before)
+    yield
+    torch.set_num_threads(before)
+
+
+def racing(alone: float, together: list[float]) -> Callable[[], None]:
+    """A product that takes these seconds: by one thread, and one after the other by two."""
+    turns = cycle(together)
+    return lambda: time.sleep(alone if torch.get_num_threads() == 1 else next(turns))
+
+
+def test_all_threads_are_used_while_sharing_pays(two_threads: None) -> None:
+    assert sharing_pays(racing(2e-3, [1e-3]), 2)
+    assert not sharing_pays(racing(2e-3, [1e-3, 1e-3, 1e-3, 9e-3]), 2), "one that had to wait is enough"
+    assert torch.get_num_threads() == 2
+
+
+def test_a_step_with_little_work_is_not_shared_and_others_by_what_the_last_race_said(two_threads: None) -> None:
+    races: list[int] = []
+
+    def product() -> None:
+        races.append(torch.get_num_threads())
+        time.sleep(2e-3 if races[-1] == 1 else 1e-3)
+
+    threads = Threads(WORTH // 4, product)
+
+    def during(num_tokens: int) -> int:
+        with threads.step(num_tokens):
+            return torch.get_num_threads()
+
+    assert during(3) == 1 and not races
+    assert during(4) == 2 and set(races) == {1, 2}
+    count = len(races)
+    assert (during(4), len(races)) == (2, count), "no race for a while"
+    assert torch.get_num_threads() == 2
+
+
+def test_an_executor_leaves_the_threads_as_they_were(executor: RealExecutor, two_threads: None) -> None:
+    one = running(BlockPool(20, 4), 0, [7, 8], 2, 2)
+    executor.run(ScheduledStep([one], [1], (), 1, grown=[one]))
+    assert torch.get_num_threads() == 2

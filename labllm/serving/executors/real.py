@@ -12,6 +12,8 @@ follow one another on one stream, so a block that was freed while a step in flig
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -25,7 +27,7 @@ from labllm.serving.executors.real_graphs import Decoded, DecodeSteps
 from labllm.serving.executors.real_inputs import UNKNOWN, Inputs, Preparer
 from labllm.serving.executors.real_pending import Arriving, GpuClock
 from labllm.serving.executors.real_rows import Rows
-from labllm.serving.executors.real_threads import is_small, one_thread
+from labllm.serving.executors.real_threads import threads_of
 from labllm.serving.sampling import Sampled, Sampler, SamplingBatch
 from labllm.serving.scheduler import ScheduledStep
 
@@ -49,7 +51,7 @@ class RealExecutor:
             model.device,
         )
         store_by_inputs(model)
-        self.small = is_small(model)
+        self.threads = threads_of(model) if model.device.type == "cpu" else None
         self.model = model.with_attend(PagedAttention(self.cache))
         self.prepare = Preparer(config)
         self.sampler = Sampler(shape.vocab_size, self.device, config.max_num_seqs)
@@ -65,7 +67,7 @@ class RealExecutor:
         """Start a step. Raises what the model raises."""
         inputs, rows = self.prepare(step), self.rows.batch(step)
         start = None if self.clock is None else self.clock.mark()
-        with one_thread(self.small):
+        with self.threads.step(len(inputs.ids)) if self.threads else nullcontext():
             sampled = self._sampled(inputs, rows)
         wanted = sampled is not None and sampled.logprobs is not None
         counts = [request.params.logprobs for request in step.sampling] if wanted else ()
