@@ -25,7 +25,7 @@ GRAPHED, LAUNCHED, WALL = "cuda graph, rotated buffers", "cuda events, cold L2",
 
 @dataclass(frozen=True)
 class Timing:
-    """Samples of one rung in seconds and how they were taken; `out` is the last timed run's answer, where it is kept."""
+    """Samples of one rung in seconds, how they were taken, and the last timed run's answer where it is kept."""
 
     samples: tuple[float, ...]
     method: str

@@ -11,8 +11,8 @@ from labllm.attention.paged_attend import PagedAttention
 from labllm.bench import TOLERANCE, relative_error
 from labllm.cache.paged import PagedCache
 from labllm.cache.step import Step
-from labllm.models.config import ModelConfig
 from labllm.models.buckets import Buckets, Rows, default_buckets
+from labllm.models.config import ModelConfig
 from labllm.models.graphs import DecodeGraphs, HostDecodes
 from labllm.models.llama import Llama
 from labllm.models.load import from_config
