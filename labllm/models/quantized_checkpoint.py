@@ -18,8 +18,10 @@ from torch import Tensor, nn
 
 from labllm.models.checkpoint import Checkpoint, CheckpointError
 from labllm.models.llama import Llama
+from labllm.parallel.slices import ROWS, Slice, Slices, whole
+from labllm.quantization.cut import columns_of, rows_of
 from labllm.quantization.layouts import OURS, Layout, layout_of
-from labllm.quantization.module import QuantizedLinear, Route, dequantized, float8_inputs, int8_inputs
+from labllm.quantization.module import QuantizedLinear, Route, Weight, dequantized, float8_inputs, int8_inputs
 
 Module = TypeVar("Module", bound=nn.Module)
 ROUTES: dict[str, Route] = {"none": dequantized, "int8": int8_inputs, "float8": float8_inputs}
@@ -41,17 +43,32 @@ class QuantizedCheckpoint(Checkpoint):
             self.file_of[weight] = self.file_of[next(iter(parts.values()))]
 
     def tensors(
-        self, names: Collection[str], device: torch.device | str, dtype: torch.dtype | None
+        self,
+        names: Collection[str],
+        device: torch.device | str,
+        dtype: torch.dtype | None,
+        slices: Slices = whole,
     ) -> Iterator[tuple[str, Tensor | QuantizedLinear]]:
-        """The named tensors in `dtype`; for a quantised weight the module that holds it."""
-        yield from super().tensors([name for name in names if name not in self.parts], device, dtype)
+        """The named tensors in `dtype`; for a quantised weight the module that holds it, or its slice.
+
+        A quantised weight is read whole, one at a time, and then cut: layouts differ in what lies side by side.
+        """
+        yield from super().tensors([name for name in names if name not in self.parts], device, dtype, slices)
         for name in (name for name in names if name in self.parts):
             leaves = {stored: leaf for leaf, stored in self.parts[name].items()}
             parts = {leaves[stored]: part for stored, part in super().tensors(leaves, device, None)}
             try:
-                yield name, QuantizedLinear(self.layout.convert(parts), route=self.route)
+                yield name, QuantizedLinear(_cut(self.layout.convert(parts), slices(name)), route=self.route)
             except ValueError as error:
                 raise CheckpointError(f"{self.file_of[name]}, {name.removesuffix('.weight')}: {error}") from None
+
+
+def _cut(weight: Weight, part: Slice | None) -> Weight:
+    if part is None:
+        return weight
+    if part.length > len(part.range):
+        raise ValueError("a quantised vocabulary cannot be filled up; take ranks that divide it.")
+    return rows_of(weight, part.range) if part.dim == ROWS else columns_of(weight, part.range)
 
 
 def quantization_of(folder: Path | str) -> dict[str, Any] | None:
