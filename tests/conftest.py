@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import labllm.hardware  # noqa: F401  (chooses Triton's interpreter, where it is needed, before transformers imports Triton)
+from labllm.parallel import Workers
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -29,6 +31,20 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "home"
     monkeypatch.setenv("LABLLM_HOME", str(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def workers() -> Iterator[Workers]:
+    """Two gloo ranks, started once for all tests that only compute on them."""
+    with Workers(2, backend="gloo", timeout=60) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="session")
+def four_workers() -> Iterator[Workers]:
+    """Four gloo ranks: two stages of two."""
+    with Workers(4, backend="gloo", timeout=60) as pool:
+        yield pool
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -39,16 +39,10 @@ class PagedModel:
         block_size: int = 16,
         attend: Callable[[PagedCache], Attend] = GatherAttention,
     ) -> None:
-        config = model.config
         self.pool = BlockPool(num_blocks, block_size)
+        heads = model.config.num_key_value_heads, model.config.head_dim
         self.cache = PagedCache(
-            config.num_hidden_layers,
-            num_blocks,
-            block_size,
-            config.num_key_value_heads,
-            config.head_dim,
-            model.dtype,
-            model.device,
+            len(model.layers), num_blocks, block_size, *heads, model.dtype, model.device, model.layers[0]
         )
         self.model = model.with_attend(attend(self.cache))
 

@@ -17,7 +17,7 @@ from labllm.parallel.group import device, world
 
 
 def mesh(pp: int, tp: int) -> DeviceMesh:
-    """All ranks as `pp` stages of `tp` ranks each; every rank must call it. Raises ValueError where pp tp is not all."""
+    """All ranks as `pp` stages of `tp` ranks; every rank must call it. Raises ValueError unless pp tp are all ranks."""
     if pp * tp != world():
         raise ValueError(f"{pp} stages of {tp} ranks are {pp * tp} ranks; there are {world()}.")
     return _mesh(dist.group.WORLD, pp, tp)

@@ -41,7 +41,9 @@ def test_what_a_task_needs_was_done_before_and_comes_in_the_order_of_sending(sch
 
 
 @given(SIZES, SIZES, st.integers(1, 4))
-def test_fill_and_drain_takes_the_formula_and_continuous_never_more(stages: int, micro_batches: int, steps: int) -> None:
+def test_fill_and_drain_takes_the_formula_and_continuous_never_more(
+    stages: int, micro_batches: int, steps: int
+) -> None:
     drained = simulate(fill_drain(stages, micro_batches), [1.0] * stages, steps)
     assert length(drained) == steps * (micro_batches + stages - 1)
     assert bubble(drained) == pytest.approx(bubble_fraction(stages, micro_batches))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ def test_no_other_cut_has_a_cheaper_dearest_stage(case: tuple[list[int], int, in
     cut = partition(costs, stages, first, last)
     assert [i for layers in cut for i in layers] == list(range(len(costs))) and all(cut)
     bounds = ((0, *inner, len(costs)) for inner in combinations(range(1, len(costs)), stages - 1))
-    every = [[range(*pair) for pair in zip(b, b[1:], strict=False)] for b in bounds]
+    every = [[range(*pair) for pair in pairwise(b)] for b in bounds]
     assert max(stage_costs(costs, cut, first, last)) == min(max(stage_costs(costs, c, first, last)) for c in every)
 
 
