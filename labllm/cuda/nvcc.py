@@ -4,7 +4,8 @@
 one architecture, in `$LABLLM_HOME/cuda`. The file's name holds a hash of the source, of all that it includes, of the
 compiler's version and of the options: what was built is found again, what changed is built anew. No GPU is needed.
 
-Cost: a few seconds a file, once. Invariant: a file in the cache is whole, since it is renamed into place.
+Cost: a few seconds a file, once, and after that the time of change of each source, looked up at every call. Invariant:
+a file in the cache is whole, since it is renamed into place.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def with_includes(file: Path) -> tuple[Path, ...]:
         path = waiting.pop(0)
         if path not in found:
             found.append(path)
-            waiting += [path.parent / name for name in re.findall(r'^#include "(.+)"', _text(path), re.MULTILINE)]
+            waiting += _included(path, _changed(path))
     return tuple(found)
 
 
@@ -77,12 +78,19 @@ def build(name: str, architecture: str, *, bfloat16: bool = True, **defines: int
         *_target(architecture),
         *(f"-D{k}={v}" for k, v in {"BFLOAT16": int(bfloat16), **defines}.items()),
     )
-    texts = [_text(path) for path in with_includes(file)]
+    sources = tuple((path, _changed(path)) for path in with_includes(file))
+    return _found_or_built(compiler, options, sources, home() / "cuda" / f"{name}-{architecture}")
+
+
+@functools.cache
+def _found_or_built(compiler: str, options: tuple[str, ...], sources: tuple[tuple[Path, int], ...], to: Path) -> Built:
+    """sources: the file and what it includes, each with its time of change; to: path and beginning of the name."""
+    texts = [_text(path) for path, _ in sources]
     digest = hashlib.sha256("\n".join([_version(compiler), *options, *texts]).encode()).hexdigest()[:16]
-    cubin = home() / "cuda" / f"{name}-{architecture}-{digest}.cubin"
+    cubin = to.with_name(f"{to.name}-{digest}.cubin")
     report = cubin.with_suffix(".txt")
     if not (cubin.is_file() and report.is_file()):
-        _compile(compiler, options, file, cubin, report)
+        _compile(compiler, options, sources[0][0], cubin, report)
     return Built(cubin, resources(_text(report)))
 
 
@@ -115,6 +123,16 @@ def _target(architecture: str) -> tuple[str, ...]:
     if not re.fullmatch(r"sm_\d+[af]?", architecture):
         raise ValueError(f"an architecture is written like 'sm_80' or 'sm_90a', got {architecture!r}")
     return (f"-gencode=arch={architecture.replace('sm_', 'compute_')},code={architecture}",)
+
+
+@functools.cache
+def _included(path: Path, changed: int) -> list[Path]:
+    """The headers beside `path` that it names, as of that time of change."""
+    return [path.parent / name for name in re.findall(r'^#include "(.+)"', _text(path), re.MULTILINE)]
+
+
+def _changed(path: Path) -> int:
+    return path.stat().st_mtime_ns
 
 
 def _text(path: Path) -> str:

@@ -58,6 +58,24 @@ def test_what_was_built_is_found_again(compiler: None) -> None:
     assert build("gemm_naive", "sm_80", bfloat16=False).cubin != first.cubin
 
 
+def test_a_source_is_read_again_when_it_has_changed(
+    compiler: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    read = building._text
+    monkeypatch.setattr(building, "source", lambda name: tmp_path / f"{name}.cu")
+    monkeypatch.setattr(building, "_text", lambda path: reads.append(path.suffix) or read(path))
+    (tmp_path / "one.cuh").write_text("constexpr int ONE = 1;\n")
+    (tmp_path / "add.cu").write_text('#include "one.cuh"\nextern "C" __global__ void add(int* a) { a[0] += ONE; }\n')
+    first = build("add", "sm_80")
+    assert {".cu", ".cuh", ".txt"} == set(reads)
+    reads.clear()
+    assert build("add", "sm_80") == first and not reads
+    (tmp_path / "one.cuh").write_text("constexpr int ONE = 2;\n")
+    os.utime(tmp_path / "one.cuh", ns=(1, 1))
+    assert build("add", "sm_80").cubin != first.cubin and ".cuh" in reads
+
+
 def test_a_refusal_names_file_line_and_reason(compiler: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken.cu").write_text('extern "C" __global__ void gemm(int* a) {\n    a[0] = nothing;\n}\n')
     monkeypatch.setattr(building, "source", lambda name: tmp_path / f"{name}.cu")
