@@ -17,6 +17,7 @@ from typing import Any
 
 from labllm.bench.clock import Clock, KernelClock
 from labllm.bench.compare import Close, Comparison
+from labllm.bench.record import Record
 from labllm.roofline import Cost
 
 
@@ -83,6 +84,8 @@ class Ladder:
     input_bytes(workload)                         bytes of the inputs, by formula
     metrics(workload, out, seconds)               further named figures: {name: (value, unit)}
     sizes                                         named lists of workloads: 'fast', 'small', 'full'
+    ranks(case, rung) -> Record                   checks and times a rung on several ranks at once (`parallel.on_ranks`);
+                                                  then inputs, reference, cost and roof are those of one rank
     """
 
     name: str
@@ -97,6 +100,7 @@ class Ladder:
     metrics: Callable[[Any, Any, float | None], Mapping[str, tuple[float, str]]] | None = None
     compare: Comparison = field(default_factory=Close)
     clock: Clock = field(default_factory=KernelClock)
+    ranks: Callable[[Any, Rung], Record] | None = None
 
     def __post_init__(self) -> None:
         names = [r.name for r in self.rungs]

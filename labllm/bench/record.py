@@ -56,12 +56,21 @@ class Metric(_Frozen):
 
 
 class Host(_Frozen):
-    """Where a record was taken: the device, its kind, the libraries' versions, and whether others used the GPU."""
+    """Where a record was taken: the device, its kind, the libraries' versions, and whether others used the GPU.
+
+    `ranks` is how many of these devices (processes, on a CPU) worked on it together, for a ladder that runs on ranks.
+    """
 
     name: str
     kind: str
     versions: dict[str, str]
     shared: bool = False
+    ranks: int | None = None
+
+    @property
+    def title(self) -> str:
+        """The name with the number of devices: '2 x NVIDIA H200'."""
+        return f"{self.ranks} x {self.name}" if self.ranks and self.ranks > 1 and self.kind == "cuda" else self.name
 
 
 class Record(_Frozen):

@@ -13,6 +13,8 @@ import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from labllm.parallel.messages import packed, unpacked
+
 DIED, RAISED, WAITED = "died", "raised", "waited"
 _ORDER = (DIED, RAISED, WAITED)
 
@@ -22,6 +24,8 @@ class RankFailed(RuntimeError):
 
     rank   its number
     cause  one line: 'raised ValueError: ...', 'died of SIGKILL', 'gave no sign of life for 60 s ...'
+
+    Where the rank raised, `__cause__` is its exception, if that could be sent.
     """
 
     def __init__(self, rank: int, cause: str, details: str = "") -> None:
@@ -37,6 +41,7 @@ class Failure:
     how: str
     cause: str
     details: str = ""
+    error: BaseException | None = None
 
     @classmethod
     def of_exception(cls, rank: int, error: BaseException) -> Failure:
@@ -45,7 +50,8 @@ class Failure:
         text = "".join(traceback.format_exception(type(error), error, frames))
         how = WAITED if in_collective(traceback.extract_tb(frames)) else RAISED
         line = str(error).strip().split("\n")[0]
-        return cls(rank, how, f"raised {type(error).__name__}" + (f": {line}" if line else ""), text)
+        cause = f"raised {type(error).__name__}" + (f": {line}" if line else "")
+        return cls(rank, how, cause, text, error if _can_be_sent(error) else None)
 
     @classmethod
     def of_exit(cls, rank: int, code: int | None, last_words: str = "") -> Failure:
@@ -62,7 +68,10 @@ class Failure:
         return cls(rank, DIED, f"died of {name}{hint}", last_words)
 
     def raised(self) -> RankFailed:
-        return RankFailed(self.rank, self.cause, self.details)
+        """The exception for whoever waits for the ranks."""
+        failed = RankFailed(self.rank, self.cause, self.details)
+        failed.__cause__ = self.error
+        return failed
 
 
 def first(failures: Iterable[Failure]) -> Failure:
@@ -82,6 +91,14 @@ def hung(stacks: dict[int, traceback.StackSummary | None], seconds: float) -> Fa
             what = "waits in a collective" if rank in waiting else "is"
             lines.append(f"rank {rank} {what} at\n" + "".join(traceback.format_list(stack)))
     return Failure(blamed, WAITED, f"gave no sign of life for {seconds:g} s, so it hangs", "\n".join(lines))
+
+
+def _can_be_sent(error: BaseException) -> bool:
+    try:
+        unpacked(packed(error))
+    except Exception:
+        return False
+    return True
 
 
 def in_collective(stack: Iterable[traceback.FrameSummary]) -> bool:

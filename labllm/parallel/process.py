@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from labllm.parallel.failure import Failure
 from labllm.parallel.messages import MARK, packed, receive, send, unpacked
 
 LAST_LINES = 30  # of what a rank printed, shown when it dies
@@ -102,8 +103,11 @@ class RankProcess:
     def _answers(self) -> None:
         assert self._process.stdout is not None
         while (frame := receive(self._process.stdout)) is not None:
-            verb, number, data = unpacked(frame)
-            self._events.put(Event(self.rank, verb, number, data))
+            try:
+                event = Event(self.rank, *unpacked(frame))
+            except Exception as error:  # a value of a class that is not known here
+                event = Event(self.rank, "failed", 0, Failure.of_exception(self.rank, error))
+            self._events.put(event)
         self._events.put(Event(self.rank, "ended", 0, None))
 
     def _lines(self) -> None:

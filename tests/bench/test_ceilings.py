@@ -36,7 +36,7 @@ def test_a_damaged_cache_is_measured_again(home: Path, small: None) -> None:
 
 
 def test_a_full_memory_is_told_in_a_sentence(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.import_module("labllm.bench.measure"), "free_memory", lambda device: 0)
+    monkeypatch.setattr(importlib.import_module("labllm.bench.case"), "free_memory", lambda device: 0)
     with pytest.raises(RuntimeError, match="free some of its memory"):
         ceilings("cpu")
 

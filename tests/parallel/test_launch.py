@@ -142,6 +142,15 @@ def test_a_rank_killed_between_calls_is_named_by_the_next() -> None:
             workers.call(rank)
 
 
+def test_the_exception_of_a_rank_is_the_cause() -> None:
+    def fn() -> None:
+        raise KeyError("lost", 3)
+
+    with pytest.raises(RankFailed) as failed:
+        launch(fn, 1, backend="gloo")
+    assert isinstance(failed.value.__cause__, KeyError) and failed.value.__cause__.args == ("lost", 3)
+
+
 def test_a_value_that_cannot_be_sent_is_said_so() -> None:
     with pytest.raises(RankFailed, match="rank 0 raised TypeError: cannot pickle"):
         launch(lambda: (x for x in ()), 1, backend="gloo")

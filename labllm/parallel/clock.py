@@ -1,0 +1,156 @@
+"""Clocks of ranks: all start together, and the slowest counts.
+
+RankClock, for kernels, layers and steps: a barrier, then a row of calls; on GPUs under a millisecond in a CUDA graph
+over rotated buffers, as `KernelClock`. RankRunClock, for whole runs of seconds, whose last answer is kept.
+
+How often a call is repeated follows from times that all ranks agreed on: were it decided by each, one rank would wait
+in a collective that the others never enter. On GPUs a large all-reduce goes before what is timed: it ends on all at
+once, and long enough after the host queued it that no launch shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from labllm.bench.clock import LAUNCH_SHOWS, Timing, rotations, wall
+from labllm.parallel.group import device as own_device
+
+SLOWEST = ", slowest rank"
+GRAPHED, WARM, LAUNCHED, WALL = (
+    "cuda graph, rotated buffers" + SLOWEST,
+    "cuda graph, warm buffers" + SLOWEST,
+    "cuda events" + SLOWEST,
+    "monotonic clock" + SLOWEST,
+)
+ROW_SECONDS, MOST_CALLS = 2e-3, 100  # a sample is a row of calls: a barrier is not that exact
+ALIGN_BYTES = 2**26
+
+
+@dataclass(frozen=True)
+class RankClock:
+    """A `Clock` for rank ladders.
+
+    budget   seconds to spend on one rung; `most` the most samples
+    cold     rotate buffers through the L2 cache; False where data are warm in use too, as a layer's output is
+    graphed  short calls go into a CUDA graph; False where launches are what the ladder is about
+    """
+
+    budget: float = 0.3
+    most: int = 50
+    cold: bool = True
+    graphed: bool = True
+
+    def time(
+        self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, touched: float
+    ) -> Timing:
+        """As `Clock.time`; every rank must call it."""
+        state = make_state(0)
+        run(state)
+        gpu = torch.device(device).type == "cuda"
+        once = min(slowest(_rows([lambda: run(state)] * 3, device)))
+        if gpu and self.graphed and once < LAUNCH_SHOWS:
+            made = self._captured(run, make_state, state, once, touched)
+            if made is not None:
+                graph, calls, kept = made
+                samples = self._samples(graph.replay, device, once * calls)
+                del kept
+                graph.reset()
+                return Timing(tuple(s / calls for s in samples), GRAPHED if self.cold else WARM)
+        calls = max(1, min(MOST_CALLS, int(ROW_SECONDS / once)))
+        samples = self._samples(lambda: [run(state) for _ in range(calls)], device, once * calls)
+        with_launch = ", with launch" if gpu and once < LAUNCH_SHOWS else ""
+        return Timing(tuple(s / calls for s in samples), (LAUNCHED if gpu else WALL) + with_launch)
+
+    def _samples(self, call: Callable[[], Any], device: str, seconds: float) -> tuple[float, ...]:
+        count = max(5, min(self.most, int(self.budget / seconds)))
+        return slowest(_rows([call] * count, device))
+
+    def _captured(
+        self, run: Callable[[Any], Any], make_state: Callable[[int], Any], state: Any, once: float, touched: float
+    ) -> tuple[torch.cuda.CUDAGraph, int, Any] | None:
+        """The graph, how many calls it holds and what they hold; None, on every rank, where one cannot capture."""
+        l2 = torch.cuda.get_device_properties(0).L2_cache_size
+        states = [state, *(make_state(seed) for seed in range(1, rotations(touched, l2) if self.cold else 1))]
+        calls = states * max(1, min(MOST_CALLS, int(ROW_SECONDS / once)) // len(states))
+        graph, kept, trouble = torch.cuda.CUDAGraph(), None, 0.0
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for one in states[:3]:
+                run(one)
+        torch.cuda.current_stream().wait_stream(side)
+        torch.cuda.synchronize()
+        try:
+            with torch.cuda.graph(graph):
+                kept = [run(one) for one in calls]
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:
+            torch.cuda.synchronize()
+            trouble = 1.0
+        if slowest([trouble])[0]:
+            return None
+        graph.replay()
+        return graph, len(calls), kept
+
+
+@dataclass(frozen=True)
+class RankRunClock:
+    """A `Clock` for whole runs on ranks, by the wall: one to warm up, then until `budget` seconds or `most` samples."""
+
+    budget: float = 2.0
+    most: int = 5
+
+    def time(
+        self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, touched: float
+    ) -> Timing:
+        """As `Clock.time`; every rank must call it."""
+        state, out = make_state(0), None
+
+        def call() -> None:
+            nonlocal out
+            out = run(state)
+
+        samples = [_walled(call, device)]
+        first = samples.pop()
+        while len(samples) < self.most and (not samples or (first < self.budget and sum(samples) < self.budget)):
+            samples.append(_walled(call, device))
+        return Timing(tuple(samples), WALL, out)
+
+
+def slowest(samples: Sequence[float]) -> tuple[float, ...]:
+    """The largest of each sample over the ranks; every rank must call it with as many."""
+    worst = torch.tensor(samples, dtype=torch.float64, device=own_device())
+    dist.all_reduce(worst, dist.ReduceOp.MAX)
+    return tuple(worst.tolist())
+
+
+def _walled(call: Callable[[], Any], device: str) -> float:
+    dist.barrier()
+    return slowest([wall(call, device)])[0]
+
+
+def _rows(calls: Sequence[Callable[[], Any]], device: str) -> list[float]:
+    """This rank's seconds of each call, all ranks starting each together."""
+    if torch.device(device).type != "cuda":
+        taken = []
+        for call in calls:
+            dist.barrier()
+            taken.append(wall(call, device))
+        return taken
+    align = torch.zeros(ALIGN_BYTES // 4, device=own_device())
+    pairs = []
+    for call in calls:
+        dist.all_reduce(align)
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        call()
+        end.record()
+        pairs.append((start, end))
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) / 1e3 for start, end in pairs]
