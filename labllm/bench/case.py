@@ -49,7 +49,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Case:
-    """`seed` makes the inputs; `roof` is the machine's as measured in this process; `memory_limit` bytes may be held."""
+    """`seed` makes the inputs; `roof` is this machine's as measured now; at most `memory_limit` bytes may be held."""
 
     ladder: Ladder
     workload: Any

@@ -84,8 +84,8 @@ class Ladder:
     input_bytes(workload)                         bytes of the inputs, by formula
     metrics(workload, out, seconds)               further named figures: {name: (value, unit)}
     sizes                                         named lists of workloads: 'fast', 'small', 'full'
-    ranks(case, rung) -> Record                   checks and times a rung on several ranks at once (`parallel.on_ranks`);
-                                                  then inputs, reference, cost and roof are those of one rank
+    ranks(case, rung) -> Record                   checks and times a rung on several ranks at once
+                                                  (`parallel.on_ranks`): then inputs, reference and cost are one rank's
     """
 
     name: str
