@@ -27,8 +27,7 @@ class Compiled(NamedTuple):
 
 def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Compiled:
     """`function` compiled for tensors such as `arguments`; raises CannotRun where torch cannot compile."""
-    case = tuple((a.shape, a.dtype, a.device) if isinstance(a, torch.Tensor) else a for a in arguments)
-    program = _program(function, case)
+    program = _program(function, _case(arguments))
     try:
         program(*arguments)
     except torch.OutOfMemoryError:
@@ -36,6 +35,13 @@ def compiled(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Compil
     except RuntimeError as error:
         raise CannotRun(f"torch.compile cannot compile here: {str(error).strip().splitlines()[0]}") from error
     return Compiled(program, arguments)
+
+
+def _case(argument: Any) -> Any:
+    """What of an argument a program is made for."""
+    if isinstance(argument, tuple):
+        return tuple(map(_case, argument))
+    return (argument.shape, argument.dtype, argument.device) if isinstance(argument, torch.Tensor) else argument
 
 
 @functools.lru_cache(maxsize=1)

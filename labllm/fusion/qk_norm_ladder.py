@@ -6,7 +6,7 @@ them. Taken apart, the norms are two launches that read and write q and k once m
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -34,29 +34,23 @@ EPS = 1e-6
 
 
 class QkNormInputs(NamedTuple):
-    """q [T, Hq, D], k and v [T, Hkv, D], the norms' weights [D], and the rest of `KvInputs`; eps."""
+    """kv, the norms' weights [D], and eps."""
 
-    q: Tensor
-    k: Tensor
-    v: Tensor
+    kv: KvInputs
     q_weight: Tensor
     k_weight: Tensor
-    k_cache: Tensor
-    v_cache: Tensor
-    positions: Tensor
-    cos_sin: Tensor
-    slot_mapping: Tensor
     eps: float
 
-    def kv(self) -> KvInputs:
-        """Without the norms."""
-        return KvInputs(self.q, self.k, self.v, *self[5:10])
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """As `qk_norm_rope_kv_write` takes them."""
+        return *self.kv[:3], self.q_weight, self.k_weight, *self.kv[3:], self.eps
 
 
 def _inputs(w: KvWrite, device: str, seed: int) -> QkNormInputs:
-    kv, drawn = kv_inputs(w, device, seed), draw(w, device, seed + 1)
+    drawn = draw(w, device, seed + 1)
     weights = (1 + drawn(w.head_dim) / 4 for _ in "qk")
-    return QkNormInputs(*kv[:3], *weights, *kv[3:], EPS)
+    return QkNormInputs(kv_inputs(w, device, seed), *weights, EPS)
 
 
 def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -65,11 +59,11 @@ def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def _reference(inputs: QkNormInputs, rows: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    kv = inputs.kv()
+    kv = inputs.kv
     rows, tokens = by_token_and_slot(kv, rows)
-    q = turned(_norm(inputs.q, inputs.q_weight, inputs.eps), kv, rows)
-    k = turned(_norm(inputs.k, inputs.k_weight, inputs.eps), kv, tokens)
-    return q.flatten(1), k.flatten(1), inputs.v[tokens].double().flatten(1)
+    q = turned(_norm(kv.q, inputs.q_weight, inputs.eps), kv, rows)
+    k = turned(_norm(kv.k, inputs.k_weight, inputs.eps), kv, tokens)
+    return q.flatten(1), k.flatten(1), kv.v[tokens].double().flatten(1)
 
 
 def _norm_cost(w: KvWrite, passes: float, flops: float = 4.0) -> Cost:
@@ -93,22 +87,22 @@ def _apart_cost(w: KvWrite) -> Cost:
 
 
 def _eager(inputs: QkNormInputs) -> tuple[Tensor, Tensor, Tensor]:
-    return written(inputs.kv(), eager_qk_norm_rope_kv_write(*inputs))
+    return written(inputs.kv, eager_qk_norm_rope_kv_write(*inputs.arguments))
 
 
-def _eager_of(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return _eager(QkNormInputs(*inputs))
+def _eager_of(*parts: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return _eager(QkNormInputs(*parts))
 
 
 def _apart(inputs: QkNormInputs) -> tuple[Tensor, Tensor, Tensor]:
-    dim = inputs.q_weight.shape
-    q = F.rms_norm(inputs.q, dim, inputs.q_weight, inputs.eps)
-    k = F.rms_norm(inputs.k, dim, inputs.k_weight, inputs.eps)
-    return written(inputs.kv(), rope_kv_write(q, k, inputs.v, *inputs[5:10]))
+    kv, dim = inputs.kv, inputs.q_weight.shape
+    q = F.rms_norm(kv.q, dim, inputs.q_weight, inputs.eps)
+    k = F.rms_norm(kv.k, dim, inputs.k_weight, inputs.eps)
+    return written(kv, rope_kv_write(q, k, *kv[2:]))
 
 
 def _fused(inputs: QkNormInputs) -> tuple[Tensor, Tensor, Tensor]:
-    return written(inputs.kv(), qk_norm_rope_kv_write(*inputs))
+    return written(inputs.kv, qk_norm_rope_kv_write(*inputs.arguments))
 
 
 QK_NORM_ROPE_KV_WRITE = Ladder(

@@ -7,7 +7,7 @@ cache holds x / scale, rounded once from float32; the metric 'distance to exact'
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,32 +37,30 @@ Answer = tuple[Tensor, Codes, Codes]
 
 
 class Float8Inputs(NamedTuple):
-    """`KvInputs` with float8_e4m3fn caches, then k_scale and v_scale [Hkv] float32."""
+    """kv, whose caches are float8_e4m3fn, and scales [Hkv] float32."""
 
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    k_cache: Tensor
-    v_cache: Tensor
-    positions: Tensor
-    cos_sin: Tensor
-    slot_mapping: Tensor
+    kv: KvInputs
     k_scale: Tensor
     v_scale: Tensor
+
+    @property
+    def arguments(self) -> tuple[Tensor, ...]:
+        """As `rope_kv_write` takes them."""
+        return *self.kv, self.k_scale, self.v_scale
 
 
 def _inputs(w: KvWrite, device: str, seed: int) -> Float8Inputs:
     kv = kv_inputs(w, device, seed)
     k_cache, v_cache = (torch.zeros_like(cache, dtype=torch.uint8).view(FLOAT8) for cache in (kv.k_cache, kv.v_cache))
     scales = (x.float().abs().amax((0, 2)) / LIMITS[FLOAT8] for x in (math.sqrt(2) * kv.k, kv.v))
-    return Float8Inputs(*kv[:3], k_cache, v_cache, *kv[5:], *scales)
+    return Float8Inputs(kv._replace(k_cache=k_cache, v_cache=v_cache), *scales)
 
 
 def _exact(inputs: Float8Inputs, rows: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Turned q [R, Hq, D] by token, turned k and v [R, Hkv, D] by slot, not rounded."""
-    kv = KvInputs(*inputs[:8])
+    kv = inputs.kv
     rows, tokens = by_token_and_slot(kv, rows)
-    return turned(inputs.q, kv, rows), turned(inputs.k, kv, tokens), inputs.v[tokens].double()
+    return turned(kv.q, kv, rows), turned(kv.k, kv, tokens), kv.v[tokens].double()
 
 
 def _own(inputs: Float8Inputs, rows: Tensor | None) -> Answer:
@@ -72,24 +70,24 @@ def _own(inputs: Float8Inputs, rows: Tensor | None) -> Answer:
 
 
 def _written(inputs: Float8Inputs, q: Tensor) -> Answer:
-    k, v = (cache.flatten(0, 1)[: len(q)] for cache in (inputs.k_cache, inputs.v_cache))
+    k, v = (cache.flatten(0, 1)[: len(q)] for cache in (inputs.kv.k_cache, inputs.kv.v_cache))
     return q, Codes(k, inputs.k_scale[:, None]), Codes(v, inputs.v_scale[:, None])
 
 
 def _eager(inputs: Float8Inputs) -> Answer:
-    return _written(inputs, eager_rope_kv_write(*inputs))
+    return _written(inputs, eager_rope_kv_write(*inputs.arguments))
 
 
-def _eager_of(*inputs: Tensor) -> Answer:
-    return _eager(Float8Inputs(*inputs))
+def _eager_of(*parts: Any) -> Answer:
+    return _eager(Float8Inputs(*parts))
 
 
 def _fused(inputs: Float8Inputs) -> Answer:
-    return _written(inputs, rope_kv_write(*inputs))
+    return _written(inputs, rope_kv_write(*inputs.arguments))
 
 
 def _where_float8_is(inputs: Float8Inputs) -> Float8Inputs:
-    if reason := no_float8(inputs.q.device.type):
+    if reason := no_float8(inputs.kv.q.device.type):
         raise CannotRun(reason)
     return inputs
 

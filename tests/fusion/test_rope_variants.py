@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -35,6 +38,10 @@ def norm_inputs(w: KvWrite = SMALL) -> QkNormInputs:
 
 def float8_inputs(w: KvWrite = SMALL, device: str = DEVICE) -> Float8Inputs:
     return INTO_FLOAT8.inputs(w, device, 0)
+
+
+def changed(function: Callable[..., Any], arguments: tuple[Any, ...], **change: Any) -> Any:
+    return function(**dict(zip(inspect.signature(function).parameters, arguments, strict=False)) | change)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", pytest.param("bfloat16", marks=pytest.mark.gpu)])
@@ -89,13 +96,14 @@ def test_the_kernel_divides_by_the_scale_of_a_head(heads: int) -> None:
 @needs_triton
 def test_norm_then_turn() -> None:
     i = norm_inputs()
-    out = qk_norm_rope_kv_write(*i)
-    kept = i.k_cache.flatten(0, 1)[i.slot_mapping].clone()
-    q, k = (F.rms_norm(x, (64,), w, i.eps) for x, w in ((i.q, i.q_weight), (i.k, i.k_weight)))
-    whole = rope_kv_write(q, k, i.v, *i[5:10])
+    kv = i.kv
+    out = qk_norm_rope_kv_write(*i.arguments)
+    kept = kv.k_cache.flatten(0, 1)[kv.slot_mapping].clone()
+    q, k = (F.rms_norm(x, (64,), w, i.eps) for x, w in ((kv.q, i.q_weight), (kv.k, i.k_weight)))
+    whole = rope_kv_write(q, k, *kv[2:])
     assert torch.allclose(out, whole, atol=1e-5)
-    assert torch.allclose(kept, i.k_cache.flatten(0, 1)[i.slot_mapping], atol=1e-5)
-    assert torch.allclose(eager_qk_norm_rope_kv_write(*i), out, atol=1e-5)
+    assert torch.allclose(kept, kv.k_cache.flatten(0, 1)[kv.slot_mapping], atol=1e-5)
+    assert torch.allclose(eager_qk_norm_rope_kv_write(*i.arguments), out, atol=1e-5)
 
 
 @needs_triton
@@ -112,7 +120,7 @@ def test_a_contiguous_cache_is_a_paged_one_with_a_block_a_sequence() -> None:
 
 
 def test_eager_float8_saturates_and_leaves_other_slots() -> None:
-    i = float8_inputs(device="cpu")
+    i = float8_inputs(device="cpu").kv
     k_cache, v_cache = (torch.full((5, 4, 2, 64), 7, dtype=torch.uint8).view(FLOAT8) for _ in "kv")
     scale = torch.tensor(1e-3)
     eager_rope_kv_write(*i[:3], k_cache, v_cache, *i[5:8], scale, scale)
@@ -128,7 +136,7 @@ def test_eager_float8_saturates_and_leaves_other_slots() -> None:
     ("change", "message"),
     [
         (lambda i: {"k_scale": None}, "need k_scale and v_scale, and other caches take none.*without both"),
-        (lambda i: {"k_cache": i.k_cache.float()}, "need k_scale and v_scale"),
+        (lambda i: {"k_cache": i.kv.k_cache.float()}, "need k_scale and v_scale"),
         (lambda i: {"k_scale": i.k_scale[:1], "v_scale": i.v_scale}, r"both one number or both \[2\].*v_scale \[2\]"),
         (lambda i: {"k_scale": i.k_scale.half()}, r"must be float32.*got k_scale \[2\] torch.float16"),
         (lambda i: {"v_scale": i.v_scale.to("meta")}, "must be on the caches' device"),
@@ -136,7 +144,7 @@ def test_eager_float8_saturates_and_leaves_other_slots() -> None:
 )
 def test_what_does_not_fit_float8_is_refused(change, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        rope_kv_write(*float8_inputs()._replace(**change(float8_inputs())))
+        changed(rope_kv_write, float8_inputs().arguments, **change(float8_inputs()))
 
 
 @needs_triton
@@ -149,7 +157,7 @@ def test_scales_without_float8_are_refused() -> None:
 @pytest.mark.skipif(triton_mode("cpu") != "interpreted", reason="on this CPU Triton does not run")
 def test_the_interpreter_refuses_float8() -> None:
     with pytest.raises(ValueError, match="halves numbers that it rounds up in float8"):
-        rope_kv_write(*float8_inputs(device="cpu"))
+        rope_kv_write(*float8_inputs(device="cpu").arguments)
     (record,) = measure(INTO_FLOAT8.only("triton"), SMALL, device="cpu")
     assert record.status == "cannot run here" and "torch rung" in record.reason
 
@@ -165,7 +173,7 @@ def test_the_interpreter_refuses_float8() -> None:
 )
 def test_weights_that_do_not_fit_are_refused(change, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        qk_norm_rope_kv_write(*norm_inputs()._replace(**change(norm_inputs())))
+        changed(qk_norm_rope_kv_write, norm_inputs().arguments, **change(norm_inputs()))
 
 
 def test_bytes_by_hand() -> None:
