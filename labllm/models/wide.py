@@ -55,6 +55,11 @@ def wide_logits(model: Llama, ids: Tensor, step: Step) -> Tensor:
     h = model.embed(ids).double()
     for index in model.layers:
         h = wide_layer(model, index, h, step)
+    return wide_head(model, h[step.last])
+
+
+def wide_head(model: Llama, h: Tensor) -> Tensor:
+    """Final norm and head of a plain model or its last stage: h [N, H] float64 -> [N, V] float64."""
     norm = copy.deepcopy(model.model.norm).double()
     head = model.model.embed_tokens if model.config.tie_word_embeddings else model.lm_head
-    return norm(h[step.last]) @ head.weight.double().mT
+    return norm(h) @ head.weight.double().mT
