@@ -3,9 +3,9 @@
     seconds = alpha + bytes / beta
 
 alpha is paid for every message however short, beta is a rate; at alpha * beta bytes both cost the same. Below it a
-message is latency-bound and no faster link helps; above it the link sets the time. For a collective, bytes are those
-of the tensor that a rank brings, so its beta holds how often they travel: an all-reduce of N bytes among n ranks sends
-2 (n - 1) / n N from each (Thakur, Rabenseifner and Gropp 2005, section 4.5).
+message is latency-bound and no faster link helps; above it the link sets the time. Here bytes are those of the tensor
+that a rank brings, so the beta of a collective holds how often they travel (`wire_bytes`): an all-reduce of N bytes
+among n ranks sends 2 (n - 1) / n N from each (Thakur, Rabenseifner and Gropp 2005, section 4.5).
 
 It loses where one line is not enough: libraries change algorithm with the size, which shows as a bend between the two
 ends, and alpha grows with the number of ranks.
@@ -13,7 +13,7 @@ ends, and alpha grows with the number of ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -78,11 +78,32 @@ LINKS: dict[str, Link] = {
 }
 
 
+OPERATIONS: dict[str, Callable[[int], float]] = {
+    "all-reduce": lambda n: 2 * (n - 1) / n,
+    "one-shot": lambda n: n - 1,
+    "all-gather": lambda n: (n - 1) / n,
+    "reduce-scatter": lambda n: (n - 1) / n,
+    "send": lambda n: 1,
+}
+"""How often a tensor's bytes leave one rank of n; a gathered or scattered tensor is the whole one, 'one-shot' is an
+all-reduce in which every rank sends all that it has to every other."""
+
+
+def wire_bytes(operation: str, size: float, ranks: int) -> float:
+    """Bytes that one rank sends in an operation on a tensor of `size` bytes.
+
+    Raises ValueError for an operation that is not in OPERATIONS and for fewer than 2 ranks.
+    """
+    if operation not in OPERATIONS:
+        raise ValueError(f"an operation is one of {', '.join(OPERATIONS)}, not {operation!r}")
+    if ranks < 2:
+        raise ValueError(f"an exchange takes place among 2 ranks at least, not {ranks}")
+    return size * OPERATIONS[operation](ranks)
+
+
 def travels(ranks: int) -> float:
     """How often the bytes of an all-reduce leave a rank: 2 (n - 1) / n. Raises ValueError for fewer than 2 ranks."""
-    if ranks < 2:
-        raise ValueError(f"an all-reduce takes place among 2 ranks at least, not {ranks}")
-    return 2 * (ranks - 1) / ranks
+    return wire_bytes("all-reduce", 1.0, ranks)
 
 
 def fit(sizes: Sequence[float], seconds: Sequence[float]) -> AlphaBeta:

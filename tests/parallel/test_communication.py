@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from labllm.parallel.communication import LINKS, AlphaBeta, efficiency, fit, travels
+from labllm.parallel.communication import LINKS, AlphaBeta, efficiency, fit, travels, wire_bytes
 
 SIZES = [2**i for i in range(10, 29, 2)]
 
@@ -51,3 +51,10 @@ def test_an_all_reduce_sends_its_bytes_nearly_twice():
 
 def test_efficiency_is_what_talking_leaves():
     assert efficiency(1.0, 8, 0.0) == 1 and efficiency(1.0, 2, 0.5) == pytest.approx(0.5)
+
+
+def test_every_operation_has_its_bytes_on_the_wire():
+    sent = [wire_bytes(name, 1200, 4) for name in ("all-reduce", "one-shot", "all-gather", "reduce-scatter", "send")]
+    assert sent == [1800, 3600, 900, 900, 1200]
+    with pytest.raises(ValueError, match="not 'gossip'"):
+        wire_bytes("gossip", 1, 2)

@@ -1,0 +1,49 @@
+"""The efficiency of tensor parallelism by formula: ends that are known, and what a link can and cannot change."""
+
+from __future__ import annotations
+
+import pytest
+
+from labllm.bench import Roof
+from labllm.devices import KNOWN
+from labllm.models.bound import step_bound
+from labllm.models.shapes import SHAPES
+from labllm.models.tensor_parallel import link_view
+from labllm.models.tensor_parallel.scaling import Scaling, message, predicted, scaled
+from labllm.parallel.communication import AlphaBeta
+
+LLAMA = SHAPES["Llama-3.1-8B"]
+ROOF = Roof.of_spec(next(spec for spec in KNOWN if spec.name == "H200"))
+
+
+def test_one_token_of_llama_sends_64_messages_of_8_kb():
+    found = scaled(LLAMA, 4e-3, 2, 1, "bfloat16", AlphaBeta(11e-6, float("inf")))
+    assert message(LLAMA, 1, "bfloat16") == 8192 and found.communication == pytest.approx(64 * 11e-6)
+    assert found.seconds == pytest.approx(2e-3 + 64 * 11e-6)
+    assert found.speedup == pytest.approx(2 * found.efficiency) and found.share == pytest.approx(0.704 / 2.704)
+
+
+def test_one_rank_waits_for_nobody():
+    alone = scaled(LLAMA, 4e-3, 1, 1, "bfloat16", AlphaBeta(1.0, 1.0))
+    assert alone == Scaling(4e-3, 1, 0.0) and alone.efficiency == alone.speedup == 1 and alone.share == 0
+
+
+def test_what_is_predicted_starts_from_the_floor_on_the_roof():
+    found = predicted(LLAMA, ROOF, "bfloat16", 16, 1, 1024, 4, AlphaBeta(5e-6, 1e11))
+    assert found.alone == step_bound(LLAMA, ROOF, "bfloat16", 16, 1, 1024).floor()
+    assert found.communication == pytest.approx(64 * (5e-6 + 16 * 8192 / 1e11))
+
+
+def test_a_link_matters_to_many_tokens_and_not_to_one():
+    curves = link_view.by_link("Llama-3.1-8B", "H200", "decode", 2, 10e-6)
+    fast, slow = curves["NVLink 4"], curves["Ethernet 100G"]
+    assert fast[1].efficiency - slow[1].efficiency < 0.02 < 0.3 < fast[512].efficiency - slow[512].efficiency
+    more = link_view.by_link("Llama-3.1-8B", "H200", "decode", 2, 50e-6)
+    assert more["NVLink 4"][1].efficiency < fast[1].efficiency - 0.2
+
+
+def test_the_picture_s_sentence_names_both_ends():
+    view = link_view.view("Llama-3.1-8B", "H200", "prefill", 8, 10)
+    assert view.sentence.startswith("With 128 prompt tokens the efficiency is") and "over NVLink 4" in view.sentence
+    assert "with 16,384 prompt tokens" in view.sentence
+    assert link_view.view("Llama-3.1-8B", "H200", "decode", 2, 10).sentence.startswith("With 1 sequence the efficiency")
