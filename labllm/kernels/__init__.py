@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into
     from kernels import int4_plain as int4_plain
     from kernels import int4_words as int4_words
     from kernels import int8_linear as int8_linear
+    from kernels import one_shot as one_shot
     from kernels import paged_decode as paged_decode
     from kernels import quantize_rows as quantize_rows
     from kernels import rope_kv_write as rope_kv_write
