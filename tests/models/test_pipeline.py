@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import cloudpickle
 import pytest
@@ -14,7 +15,7 @@ from labllm.models.count import parameters
 from labllm.models.generate import generate_recompute
 from labllm.models.llama import Llama
 from labllm.models.load import from_config
-from labllm.models.operations import EAGER, Operations
+from labllm.models.operations import EAGER
 from labllm.models.pico.shape import PICO
 from labllm.models.pipeline.cut import part_costs, stage_memory, stages_of
 from labllm.models.pipeline.generate import generate_pipelined
@@ -25,6 +26,7 @@ from labllm.parallel.mesh import mesh
 from labllm.parallel.ring import Ring
 from labllm.parallel.schedules import SCHEDULES
 from labllm.parallel.stages import balance, stage_costs
+from labllm.parallel.tensor import TensorParallel
 from labllm.roofline import Cost
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the ranks cannot import this file
@@ -34,9 +36,9 @@ PROMPTS = [[5, 3, 60], [7], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 
 NEW = 6
 
 
-def made(config: ModelConfig, layers: range | None = None, operations: Operations | None = None) -> Llama:
+def made(config: ModelConfig, layers: range | None = None, **parts: Any) -> Llama:
     """The model, or a stage of it, with weights so large that ids do not merely repeat."""
-    model = from_config(config, layers=layers, operations=operations, seed=3)
+    model = from_config(config, layers=layers, seed=3, **parts)
     for parameter in model.parameters():
         if parameter.dim() > 1:
             parameter.mul_(8)
@@ -44,7 +46,7 @@ def made(config: ModelConfig, layers: range | None = None, operations: Operation
 
 
 def pipelined(config: ModelConfig, schedule: str, micro_batches: int, fused: bool) -> list[list[int]] | None:
-    model = made(config, stages_of(config, world())[rank()], EAGER if fused else None)
+    model = made(config, stages_of(config, world())[rank()], operations=EAGER if fused else None)
     return generate_pipelined(model, Ring.of(mesh(world(), 1)), PROMPTS, NEW, micro_batches, SCHEDULES[schedule])
 
 
@@ -55,6 +57,19 @@ def test_two_stages_write_what_the_whole_model_writes(
 ) -> None:
     first, last = workers.call(pipelined, config, schedule, micro_batches, micro_batches == 3)
     assert first is None and last == generate_recompute(made(config), PROMPTS, NEW)
+
+
+def two_by_two(config: ModelConfig) -> list[list[int]] | None:
+    grid = mesh(2, 2)
+    ring, shared = Ring.of(grid), TensorParallel.of(grid.get_group("tp"))
+    model = made(config, stages_of(config, 2)[ring.stage], tensor_parallel=shared)
+    return generate_pipelined(model, ring, PROMPTS, NEW, 3)
+
+
+@pytest.mark.parametrize("config", [LLAMA, QWEN3], ids=["llama", "qwen3"])
+def test_two_stages_of_two_ranks_write_what_the_whole_model_writes(four_workers: Workers, config: ModelConfig) -> None:
+    expected = generate_recompute(made(config), PROMPTS, NEW)
+    assert four_workers.call(two_by_two, config) == [None, None, expected, expected]
 
 
 def test_stages_that_follow_one_another_are_the_model() -> None:
