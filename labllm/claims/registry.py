@@ -7,7 +7,18 @@ from importlib import import_module
 
 from labllm.claims.claim import Claim
 
-FILES = ("roofline", "paged", "fusion", "flash", "batching", "scheduling", "quantization", "int4", "tensor_cores")
+FILES = (
+    "roofline",
+    "paged",
+    "fusion",
+    "flash",
+    "batching",
+    "scheduling",
+    "quantization",
+    "int4",
+    "tensor_cores",
+    "parallel",
+)
 
 
 @cache
