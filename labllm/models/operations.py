@@ -74,6 +74,9 @@ class Operations:
     gated: Callable[[Tensor], Tensor]
     attend: Callable[[Tensor, Tensor, Tensor, QKNorms | None, Angles, Attend, int, Step, int | None], Tensor]
 
+    def begin(self) -> None:
+        """Called before the first layer of a step; nothing to do here."""
+
     def norm(self, h: Hidden, norm: nn.RMSNorm) -> tuple[Tensor, Tensor]:
         """(norm(h), h as one tensor), both [T, H]."""
         if isinstance(h, Carried):

@@ -18,6 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from labllm.parallel import push, symmetric
+
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # the name since torch 2.13
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
@@ -78,14 +80,8 @@ def distributed(group: dist.ProcessGroup) -> AllReduce:
     return all_reduce
 
 
-def one_shot(group: dist.ProcessGroup) -> AllReduce:
-    """Every rank reads what all others wrote and sums it: one step, and (n - 1) N bytes a rank."""
-    from labllm.parallel.symmetric import one_shot as strategy
-
-    return strategy(group)
-
-
 ALL_REDUCE: dict[str, Callable[[dist.ProcessGroup], AllReduce]] = {
     "torch.distributed": distributed,
-    "one-shot": one_shot,
+    "one-shot": symmetric.one_shot,
+    "push": push.push,
 }

@@ -1,0 +1,142 @@
+"""Operations of a rank whose sums over ranks need no launch of their own: inside the norms, or inside the products.
+
+    SummedInNorms      o and down leave their summand; the norm behind them sums over ranks, adds the residual and
+                       normalises in one launch
+    SummedInProducts   with a single token not even that: o and down send what they compute as they compute it, and the
+                       product behind waits for it; a layer has the launches of one GPU's
+
+Both up to as many tokens as `labllm.parallel.sum_norm` has room for; more go through the ranks' own all-reduce.
+Invariant: the same hidden states on all ranks. Where tokens are many neither gains: the bytes of a sum then count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from torch import Tensor, nn
+
+from labllm.fusion.skinny import skinny_linear
+from labllm.models.operations import Carried, Hidden, InsideOperations
+from labllm.parallel.exchange import Exchange, InFlight
+from labllm.parallel.linear import RowParallelLinear
+from labllm.parallel.sum_norm import SumAddNorm
+
+
+@dataclass(frozen=True, eq=False)
+class Summand(Carried):
+    """A carried hidden state whose branch is this rank's summand of it."""
+
+    linear: RowParallelLinear
+
+    @property
+    def total(self) -> Tensor:
+        """The hidden state itself, [T, H], by an all-reduce."""
+        return self.linear.tensor_parallel.reduce(self.branch.clone()) + self.residual
+
+
+@dataclass(frozen=True, eq=False)
+class Sent(Carried):
+    """One token's hidden state on its way between the ranks; its parts, residual included, are in flight."""
+
+    exchange: Exchange
+    sent: InFlight
+
+    @property
+    def total(self) -> Tensor:
+        """The hidden state itself, [1, H], in the residual's dtype."""
+        return self.exchange.close(self.sent, self.residual.dtype)
+
+
+@dataclass(frozen=True)
+class SummedInNorms(InsideOperations):
+    """As `InsideOperations`, the sums over ranks inside the norms."""
+
+    sum_add_norm: SumAddNorm
+
+    def norm(self, h: Hidden, norm: nn.RMSNorm) -> tuple[Tensor, Tensor]:
+        """(norm(h), h as one tensor), both [T, H]."""
+        if isinstance(h, Summand):
+            return self.sum_add_norm(h.branch, h.residual, norm.weight, norm.eps)
+        return super().norm(h, norm)
+
+    def project(self, h: Hidden, norm: nn.RMSNorm, linear: nn.Module) -> tuple[Tensor, Tensor]:
+        """As `Operations.project`."""
+        if not isinstance(h, Summand):
+            return super().project(h, norm, linear)
+        x, total = self.norm(h, norm)
+        return self._product(x, linear), total
+
+    def gate(self, h: Hidden, norm: nn.RMSNorm, linear: nn.Module) -> tuple[Tensor, Tensor]:
+        """As `Operations.gate`."""
+        if not isinstance(h, Summand):
+            return super().gate(h, norm, linear)
+        x, total = self.norm(h, norm)
+        if self._inside(x, linear):
+            return skinny_linear(x, linear.weight, linear.bias, gated=True), total
+        return self.gated(linear(x)), total
+
+    def join(self, x: Tensor, linear: RowParallelLinear, residual: Tensor) -> Hidden:
+        """linear(x) + residual [T, H]; this rank's summand is left to the next norm."""
+        if not self.sum_add_norm.takes(residual):
+            return super().join(x, linear, residual)
+        return Summand(self._product(x, linear.shard), residual, linear)
+
+    def _product(self, x: Tensor, linear: nn.Module) -> Tensor:
+        return skinny_linear(x, linear.weight, linear.bias) if self._inside(x, linear) else linear(x)
+
+
+@dataclass(frozen=True)
+class SummedInProducts(SummedInNorms):
+    """As `SummedInNorms`, and for a single token inside the products."""
+
+    exchange: Exchange
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.exchange.begin()
+
+    def norm(self, h: Hidden, norm: nn.RMSNorm) -> tuple[Tensor, Tensor]:
+        """(norm(h), h as one tensor), both [T, H]."""
+        return super().norm(h.total if isinstance(h, Sent) else h, norm)
+
+    def project(self, h: Hidden, norm: nn.RMSNorm, linear: nn.Module) -> tuple[Tensor, Hidden]:
+        """As `Operations.project`; what is on its way stays so."""
+        if not isinstance(h, Sent) or type(linear) is not nn.Linear:
+            return super().project(h, norm, linear)
+        return self.exchange.collect_linear(h.sent, linear.weight, linear.bias, norm.weight, norm.eps), h
+
+    def gate(self, h: Hidden, norm: nn.RMSNorm, linear: nn.Module) -> tuple[Tensor, Hidden]:
+        """As `Operations.gate`; what is on its way stays so."""
+        if not isinstance(h, Sent) or type(linear) is not nn.Linear:
+            return super().gate(h, norm, linear)
+        return self.exchange.collect_linear(h.sent, linear.weight, linear.bias, norm.weight, norm.eps, True), h
+
+    def join(self, x: Tensor, linear: RowParallelLinear, residual: Hidden) -> Hidden:
+        """linear(x) + residual [T, H]."""
+        shard = linear.shard
+        if not self._inside(x, shard):
+            return super().join(x, linear, residual.total if isinstance(residual, Sent) else residual)
+        before, plain = (residual.sent, residual.residual) if isinstance(residual, Sent) else (residual, residual)
+        first = linear.tensor_parallel.rank == 0
+        sent = self.exchange.push_linear(x, shard.weight, shard.bias, before if first else None)
+        return Sent(plain, plain, self.exchange, sent)
+
+    def select(self, x: Tensor, residual: Hidden, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows [N] of x [T, ...] and of the residual that goes with it."""
+        return super().select(x, residual.total if isinstance(residual, Sent) else residual, rows)
+
+
+def summed_in_norms(operations: InsideOperations, sum_add_norm: SumAddNorm) -> SummedInNorms:
+    """The bundle whose other kernels are those of `operations`."""
+    return SummedInNorms(**_parts(operations, "summed in norms"), sum_add_norm=sum_add_norm)
+
+
+def summed_in_products(operations: InsideOperations, sum_add_norm: SumAddNorm, exchange: Exchange) -> SummedInProducts:
+    """The bundle whose other kernels are those of `operations`."""
+    parts = _parts(operations, "summed in products")
+    return SummedInProducts(**parts, sum_add_norm=sum_add_norm, exchange=exchange)
+
+
+def _parts(operations: InsideOperations, name: str) -> dict[str, Any]:
+    return {field.name: getattr(operations, field.name) for field in fields(InsideOperations)} | {"name": name}
