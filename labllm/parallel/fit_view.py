@@ -19,7 +19,7 @@ from labllm.ui.labels import Label, margin, right_of
 from labllm.ui.series import short_name
 from labllm.ui.style import FONT, INK, MUTED, engineering, look, name_axes, page, ruler, value_axis
 
-SIZE = "bytes"  # the workload's field
+SIZE = "size"  # the workload's field, in bytes
 
 
 class Fitted(NamedTuple):

@@ -30,7 +30,7 @@ def record(ladder: str, rung: str, seconds: float, **workload: Any) -> Record:
 
 def messages(cost: AlphaBeta = NCCL) -> list[Record]:
     return [
-        record("all-reduce", "torch.distributed", cost.seconds(size), ranks=2, bytes=size, dtype="bfloat16")
+        record("all-reduce", "torch.distributed", cost.seconds(size), ranks=2, size=size, dtype="bfloat16")
         for size in SIZES
     ]
 

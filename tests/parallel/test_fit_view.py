@@ -15,7 +15,7 @@ SIZES = (1024, 2**16, 2**22, 2**26)
 def record(rung: str, size: int, seconds: float, name: str = "NVIDIA H200", kind: str = "cuda") -> Record:
     nothing = Work(flops=0, bytes=0)
     return Record(
-        ladder="all-reduce", rung=rung, workload={"ranks": 2, "bytes": size, "dtype": "bfloat16"}, status="ok",
+        ladder="all-reduce", rung=rung, workload={"ranks": 2, "size": size, "dtype": "bfloat16"}, status="ok",
         source="", compulsory=nothing, moved=nothing, date="2026-01-02",
         time=Spread(median=seconds, p10=seconds, p90=seconds, samples=1),
         host=Host(name=name, kind=kind, versions={}, ranks=2),

@@ -94,7 +94,7 @@ def line(records: Iterable[Record], ranks: int = 2, rung: str = LIBRARY) -> Alph
     by_dtype: dict[str, dict[float, float]] = {}
     for r in records:
         if r.ladder == MESSAGES and r.rung == rung and r.seconds and r.workload["ranks"] == ranks:
-            by_dtype.setdefault(r.workload["dtype"], {})[float(r.workload["bytes"])] = r.seconds
+            by_dtype.setdefault(r.workload["dtype"], {})[float(r.workload["size"])] = r.seconds
     times = max(by_dtype.values(), key=len, default={})
     return fit(list(times), list(times.values())) if len(times) > 1 else None
 
