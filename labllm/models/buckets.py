@@ -48,7 +48,10 @@ class Decodes(Protocol):
 
 
 class Rows(NamedTuple):
-    """Views of one piece of memory: ids, slots, seats [R] int64, seq_lens [R] int32, tables [R, width] int32."""
+    """Views of one piece of memory: ids, slots, seats [R] int64, seq_lens [R] int32, tables [R, width] int32.
+
+    starts [R + 1] int32 and last [R] int64 count rows and never change.
+    """
 
     whole: Tensor
     ids: Tensor
@@ -56,6 +59,8 @@ class Rows(NamedTuple):
     seats: Tensor
     seq_lens: Tensor
     tables: Tensor
+    starts: Tensor
+    last: Tensor
 
     @classmethod
     def on(cls, device: torch.device | str, rows: int, width: int, pinned: bool = False) -> Rows:
@@ -64,7 +69,9 @@ class Rows(NamedTuple):
         whole = torch.zeros(size, dtype=torch.int64, device=device, pin_memory=pinned)
         ids, slots, seats = whole[: 3 * rows].split(rows)
         narrow = whole[3 * rows :].view(torch.int32)
-        return cls(whole, ids, slots, seats, narrow[:rows], narrow[rows : rows * (1 + width)].view(rows, width))
+        tables = narrow[rows : rows * (1 + width)].view(rows, width)
+        starts, last = torch.arange(rows + 1, dtype=torch.int32, device=device), torch.arange(rows, device=device)
+        return cls(whole, ids, slots, seats, narrow[:rows], tables, starts, last)
 
     def put(self, decodes: Decodes, empty_seat: int) -> None:
         """Write a step into the first rows of this memory, which is on the host, and padding into the others."""
@@ -76,10 +83,8 @@ class Rows(NamedTuple):
         self.tables.numpy()[:used, :width] = decodes.tables
 
     def step(self, max_seq_len: int) -> Step:
-        """A step over all rows, as views of this memory; made once, before a call is recorded."""
-        rows, device = len(self.ids), self.whole.device
-        starts, last = torch.arange(rows + 1, dtype=torch.int32, device=device), torch.arange(rows, device=device)
-        return Step(self.slots, self.tables, self.seq_lens, starts, last, 1, max_seq_len)
+        """A step over all rows, as views of this memory; a new one for each call, for a step keeps its positions."""
+        return Step(self.slots, self.tables, self.seq_lens, self.starts, self.last, 1, max_seq_len)
 
 
 class Sender:

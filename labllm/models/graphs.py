@@ -100,5 +100,4 @@ class DecodeGraphs:
         self.buckets.clear()
 
     def _call(self, rows: Rows) -> Callable[[], Tensor]:
-        step = rows.step(self.max_seq_len)
-        return lambda: self.model(rows.ids, step)
+        return lambda: self.model(rows.ids, rows.step(self.max_seq_len))

@@ -31,8 +31,9 @@ def tiny(device: str = "cpu", dtype: torch.dtype = torch.float32) -> Llama:
     return from_config(TINY, device, dtype, attend=PagedAttention(cache), operations=FUSED)
 
 
-def decode(rows: int) -> tuple[torch.Tensor, Step]:
-    return torch.arange(rows) + 10, Step.paged(TABLES[:rows], CACHED[:rows], [1] * rows, 4)
+def decode(rows: int, later: int = 0) -> tuple[torch.Tensor, Step]:
+    cached = [tokens + later for tokens in CACHED[:rows]]
+    return torch.arange(rows) + 10, Step.paged([[*blocks, 4] for blocks in TABLES[:rows]], cached, [1] * rows, 4)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 64, 65, 200, 256])
@@ -48,12 +49,11 @@ def test_a_padded_bucket_gives_the_same_logits_and_writes_nothing_more() -> None
     model, again = tiny(), tiny()
 
     def call(rows: Rows) -> Callable[[], torch.Tensor]:
-        step = rows.step(max_seq_len=12)
-        return lambda: model(rows.ids, step)
+        return lambda: model(rows.ids, rows.step(max_seq_len=12))
 
     buckets = Buckets(call, [8], 3, torch.device("cpu"))
-    for rows in (5, 1, 3):  # fewer rows than before: what was there must have become padding
-        ids, step = decode(rows)
+    for rows, later in ((5, 0), (1, 0), (3, 0), (2, 1)):  # fewer rows than before: what was there became padding
+        ids, step = decode(rows, later)
         logits = buckets.run(HostDecodes.of(ids, step))
         assert logits.shape[0] == 8
         assert relative_error(logits[:rows], again(ids, step)) < TOLERANCE["float32"]
