@@ -1,95 +1,86 @@
-"""Timelines of pipelines as pictures: a row a stage, a colour a micro-batch, and white where a stage waits.
+"""A pipeline's timeline as a picture: a row a stage, a box a micro-batch, grey where a stage had nothing to do.
 
-`draw` takes what `Stopwatch` measured or `simulate` computed. `pipelines` is a panel over sizes that this machine need
-not have: it plays both schedules with stages that may be unequal and links that may be slow. Nothing in it is measured.
+A box bears the number of its micro-batch; colour and hatch tell the step (the token) apart. Several ways of running the
+same work stand below each other on one time axis. It loses where there are hundreds of boxes: draw a few steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
 
-from labllm.parallel.schedules import SCHEDULES, bubble_fraction
-from labllm.parallel.timeline import Span, bubble, length, simulate, stage_seconds
-from labllm.ui import Panel, View, gantt, slider
-from labllm.ui.style import engineering
+from labllm.parallel.timeline import Span, bubble, length
+from labllm.ui.style import COLORS, FONT, HATCHES, INK, PAPER, engineering, name_axes, page, value_axis, worded
 
-STEPS = 3
-LOOKS = 8  # micro-batches that look different; the ninth looks as the first
-TICK = "ticks"
-
-
-def draw(
-    timelines: Mapping[str, Sequence[Span]], title: str, subtitle: str = "", *, unit: str = "s", caption: str = ""
-) -> Figure:
-    """Each timeline as a group of rows, its first stage on top. Raises ValueError for a timeline without a task."""
-    groups = {name: rows(spans) for name, spans in timelines.items()}
-    return gantt.chart(groups, title, subtitle, unit=unit, caption=caption)
+Groups = Mapping[str, Sequence[Span]]
+IDLE = "#E3E3E3"
+ROW, HEAD = 0.27, 0.3  # inches of a stage's row, and of a group's heading
+LEAST = 0.018  # of the whole width: a narrower box bears no number
+LOOKS = 6  # step 6 looks as step 0
 
 
-def rows(spans: Sequence[Span]) -> list[dict[str, list[tuple[float, float]]]]:
-    """For each stage its spans (start, length) by micro-batch, from the first start on."""
-    begin = min((span.start for span in spans), default=0.0)
-    kinds = sorted({_kind(span) for span in spans})
-    every: list[dict[str, list[tuple[float, float]]]] = []
-    for stage in sorted({span.task.stage for span in spans}):
-        mine = [span for span in spans if span.task.stage == stage]
-        every.append({_name(kind): [_bar(span, begin) for span in mine if _kind(span) == kind] for kind in kinds})
-    return every
+def chart(groups: Groups, title: str, subtitle: str = "", *, unit: str = "s", caption: str = "") -> Figure:
+    """`groups` maps each way to its spans, drawn from its first start on. ValueError where a group has none."""
+    if not groups or not all(groups.values()):
+        raise ValueError("a timeline needs at least one group, and a group at least one span")
+    stages = {name: 1 + max(span.task.stage for span in spans) for name, spans in groups.items()}
+    steps = 1 + max(span.task.step for spans in groups.values() for span in spans)
+    longest = max(map(length, groups.values()))
+    height = sum(HEAD + ROW * count for count in stages.values())
+    fig, ax = page(title, subtitle, caption, height=height, left=0.75, right=0.2, strip=0.28 * (steps > 1))
+    ticks: dict[float, str] = {}
+    top = 0.0
+    for name, spans in groups.items():
+        top += HEAD
+        heading = f"{name}: {engineering(length(spans), unit)}, bubble {bubble(spans):.0%}"
+        ax.text(0.005 * longest, top - 0.08, heading, fontsize=FONT, color=INK, fontweight="bold")
+        for stage in range(stages[name]):
+            y = top + ROW * stage
+            ax.add_patch(Rectangle((0, y + 0.02), length(spans), ROW - 0.04, facecolor=IDLE, linewidth=0))
+            ticks[y + ROW / 2] = f"stage {stage}"
+        _boxes(ax, spans, top, longest)
+        top += ROW * stages[name]
+    value_axis(ax, [longest], "" if worded(unit) else unit, log=False, axis="x")
+    ax.set_xlim(0, 1.01 * longest)
+    ax.set_ylim(top, 0)
+    ax.set_yticks(list(ticks), list(ticks.values()))
+    ax.tick_params(axis="y", length=0)
+    ax.grid(False, axis="y")
+    name_axes(ax, f"time ({unit})" if worded(unit) else "time")
+    if steps > 1:
+        ax.legend(
+            handles=[_key(step) for step in range(min(steps, LOOKS))], loc="lower left", bbox_to_anchor=(-0.01, 1.0),
+            ncols=min(steps, LOOKS), frameon=False, fontsize=FONT, borderpad=0.1, handlelength=1.6, columnspacing=1.4,
+        )  # fmt: skip
+    return fig
 
 
-def conclusion(timelines: Mapping[str, Sequence[Span]], unit: str = "s") -> str:
-    """How long each took and how much of it was a bubble."""
-    parts = [
-        f"{name} takes {engineering(length(spans), unit)}, {bubble(spans):.0%} of it a bubble"
-        for name, spans in timelines.items()
-    ]
-    return f"{'; '.join(parts)}.".capitalize()
+def conclusion(groups: Groups) -> str:
+    """What of the stages' time was a bubble, in each way."""
+    told = [f"{bubble(spans):.0%} with {name}" for name, spans in groups.items()]
+    return f"Of the stages' time a bubble is {', '.join(told)}."
 
 
-def table(timelines: Mapping[str, Sequence[Span]], unit: str = "s") -> pd.DataFrame:
-    """A row a timeline: its length, its bubble, and the mean of each stage's tasks."""
-    return pd.DataFrame(
-        [
-            {"schedule": name, f"time ({unit})": length(spans), "bubble (%)": 100 * bubble(spans)}
-            | {f"stage {stage} ({unit})": took for stage, took in enumerate(stage_seconds(spans))}
-            for name, spans in timelines.items()
-        ]
-    )
+def _boxes(ax: Axes, spans: Sequence[Span], top: float, longest: float) -> None:
+    begin = min(span.start for span in spans)
+    rows: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for span in spans:
+        rows.setdefault((span.task.stage, span.task.step), []).append((span.start - begin, span.seconds))
+        if span.seconds > LEAST * longest:
+            x, y = span.start - begin + span.seconds / 2, top + ROW * (span.task.stage + 0.5)
+            words = ax.text(x, y, str(span.task.micro_batch), fontsize=FONT - 1, color=INK, ha="center", va="center")
+            words.set_bbox({"facecolor": PAPER, "edgecolor": "none", "boxstyle": "round,pad=0.12"})
+    for (stage, step), boxes in rows.items():
+        ax.broken_barh(boxes, (top + ROW * stage + 0.02, ROW - 0.04), **_look(step), linewidth=0.8, zorder=2)
 
 
-def pipelines() -> Panel:
-    """A panel over stages, micro-batches, the last stage and the way between stages; any other stage takes a tick."""
-    controls = {
-        "stages": slider(1, 2, 3, 4, 6, 8, value=4),
-        "micro_batches": slider(1, 2, 3, 4, 6, 8, 12, 16, value=4, label="micro-batches"),
-        "last": slider(1.0, 1.25, 1.5, 2.0, 3.0, value=1.0, label="the last stage takes"),
-        "hop": slider(0.0, 0.02, 0.1, 0.25, 0.5, value=0.0, label="a hop takes"),
-    }
-    return Panel.of(look, name="pipelines", **controls)
+def _look(step: int) -> dict[str, str]:
+    number = step % LOOKS
+    return {"facecolor": COLORS[number], "hatch": HATCHES[number], "edgecolor": PAPER}
 
 
-def look(stages: int, micro_batches: int, last: float, hop: float) -> View:
-    """STEPS steps under both schedules, with the sentence and the numbers."""
-    seconds = [1.0] * (stages - 1) + [last]
-    timelines = {name: simulate(make(stages, micro_batches), seconds, STEPS, hop) for name, make in SCHEDULES.items()}
-    subtitle = f"{STEPS} steps of {micro_batches} micro-batches, a row a stage; computed from the schedules alone"
-    figure = draw(timelines, "Who works when", subtitle, unit=TICK)
-    formula = (
-        f" By the formula (p - 1) / (m + p - 1) it is {bubble_fraction(stages, micro_batches):.0%} when filled and "
-    )
-    return View(figure, f"{conclusion(timelines, TICK)}{formula}drained with equal stages.", table(timelines, TICK))
-
-
-def _kind(span: Span) -> int:
-    return span.task.micro_batch % LOOKS
-
-
-def _name(kind: int) -> str:
-    return "micro-batch 1" if kind == 0 else str(kind + 1)
-
-
-def _bar(span: Span, begin: float) -> tuple[float, float]:
-    return span.start - begin, span.seconds
+def _key(step: int) -> Patch:
+    return Patch(**_look(step), linewidth=0.5, label=f"step {step}")

@@ -1,44 +1,48 @@
-"""Timelines as pictures: every task is a bar at its place, and the sentence says what the table says."""
+"""A pipeline's timeline is drawn box by box, and its panel tells gains that the schedules have."""
 
 from __future__ import annotations
 
 import pytest
+from matplotlib.collections import PolyCollection
 
-from labllm.parallel.schedules import Task, continuous
-from labllm.parallel.timeline import Span, bubble, simulate
-from labllm.parallel.timeline_view import LOOKS, conclusion, draw, look, pipelines, rows, table
-from labllm.ui import Panel, self_check
-
-
-def test_every_task_is_a_bar_in_its_stages_row() -> None:
-    spans = [Span(task, start + 5, end + 5) for task, start, end in simulate(continuous(2, 10), [1.0, 2.0], 2)]
-    drawn = rows(spans)
-    assert len(drawn) == 2 and all(len(row) == LOOKS for row in drawn)
-    for stage, row in enumerate(drawn):
-        bars = sorted(bar for kind in row.values() for bar in kind)
-        assert bars == sorted((span.start - 5, span.seconds) for span in spans if span.task.stage == stage)
-    assert len(drawn[0]["micro-batch 1"]) == 4  # the first and the ninth, twice
+from labllm.parallel import timeline_view
+from labllm.parallel.bubble_view import bubbles, gain, look
+from labllm.parallel.schedules import continuous, fill_drain, speedup
+from labllm.parallel.timeline import simulate
 
 
-def test_sentence_and_table_say_the_same() -> None:
-    spans = {"mine": [Span(Task(0, 0, 0), 0.0, 2e-3), Span(Task(1, 0, 0), 2e-3, 4e-3)]}
-    assert conclusion(spans) == "Mine takes 4 ms, 50% of it a bubble."
-    frame = table(spans)
-    assert frame["bubble (%)"].tolist() == [100 * bubble(spans["mine"])] and frame["stage 1 (s)"].tolist() == [2e-3]
+def test_every_task_is_a_box_and_every_box_that_is_wide_enough_bears_its_micro_batch() -> None:
+    groups = {"one": simulate(fill_drain(2, 1), [1.0, 1.0]), "four": simulate(fill_drain(2, 4), [0.25, 0.25], 2)}
+    figure = timeline_view.chart(groups, "Two ways")
+    (ax,) = figure.axes
+    boxes = [path for drawn in ax.collections if isinstance(drawn, PolyCollection) for path in drawn.get_paths()]
+    assert len(boxes) == sum(map(len, groups.values()))
+    numbers = [text.get_text() for text in ax.texts if text.get_text().isdigit()]
+    assert sorted(numbers) == sorted(str(span.task.micro_batch) for spans in groups.values() for span in spans)
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["stage 0", "stage 1"] * 2
+    assert timeline_view.conclusion(groups) == "Of the stages' time a bubble is 50% with one, 20% with four."
 
 
-def test_nothing_done_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one row"):
-        draw({"mine": []}, "Nothing")
+def test_times_begin_at_the_first_start_whatever_the_clock_says() -> None:
+    late = [span._replace(start=span.start + 7, end=span.end + 7) for span in simulate(fill_drain(2, 2), [1.0, 1.0])]
+    (ax,) = timeline_view.chart({"late": late}, "").axes
+    assert ax.get_xlim() == pytest.approx((0, 1.01 * 3))
 
 
-def test_the_view_names_the_formula() -> None:
-    view = look(4, 4, 1.0, 0.0)
-    assert "Fill-drain takes 21 ticks, 43% of it a bubble" in view.sentence and "it is 43% when" in view.sentence
-    assert len(view.table) == 2
+@pytest.mark.parametrize("groups", [{}, {"nothing": []}])
+def test_a_timeline_without_a_task_is_refused(groups: dict) -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        timeline_view.chart(groups, "")
 
 
-def test_every_control_of_the_panel_changes_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Panel, "made", [])
-    pipelines()
-    self_check()
+@pytest.mark.parametrize(("stages", "count"), [(2, 1), (2, 8), (4, 6)])
+def test_the_gain_of_fill_drain_is_the_formula_and_continuous_comes_near_the_stages(stages: int, count: int) -> None:
+    assert gain(fill_drain(stages, count), [1.0] * stages) == pytest.approx(speedup(stages, count))
+    if count >= stages:
+        assert 0.97 * stages < gain(continuous(stages, count), [1.0] * stages) < stages
+
+
+def test_the_panel_says_what_unequal_stages_allow() -> None:
+    assert "such stages allow 1.5x at most" in look(2, 8, 2.0, 0.0).sentence
+    assert "at most" not in look(2, 8, 1.0, 0.0).sentence
+    assert not bubbles().errors
