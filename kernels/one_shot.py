@@ -13,6 +13,7 @@ it has read, in call k + 1, what this program sent in call k + 1, after that fil
 there before the filling. Programs are told apart by number and count their own calls in memory, so this holds for
 calls of any sizes in any order, and in a CUDA graph, which always replays the same arguments.
 
+With OVERLAP (compute capability 9.0) it is a programmatic dependent launch, as in skinny_linear.py.
 Invariants: all ranks make the same calls in the same order, each on one stream. The sum goes in order of rank in
 float32, so all ranks hold the same bits. It loses from some hundred kilobytes on, where two-shot moves fewer bytes.
 """
@@ -33,9 +34,12 @@ _TL = {torch.int16: tl.int16, torch.int32: tl.int32}
 def _one_shot(
     out, x, own, peers, calls, n,
     RANK: tl.constexpr, RANKS: tl.constexpr, CAPACITY: tl.constexpr, BLOCK: tl.constexpr,
-    WORD: tl.constexpr, NOTHING: tl.constexpr,
+    WORD: tl.constexpr, NOTHING: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
+    if OVERLAP:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     call = tl.load(calls + program)
     at = program * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
@@ -71,7 +75,7 @@ def nothing(dtype: torch.dtype) -> int:
 
 def one_shot(
     x: torch.Tensor, own: torch.Tensor, pointers: torch.Tensor, calls: torch.Tensor, rank: int, *,
-    block: int = BLOCK, warps: int = WARPS,
+    overlap: bool = False, block: int = BLOCK, warps: int = WARPS,
 ) -> torch.Tensor:  # fmt: skip
     """The sum over ranks of contiguous x [n], a new tensor.
 
@@ -79,6 +83,7 @@ def one_shot(
               is a multiple of block and at least n
     pointers  int64 [ranks], the addresses of every rank's slots
     calls     int32 [capacity / block], zeros at first: the calls that each program has made
+    overlap   start while the kernel before still runs, and wait for it inside; needs compute capability 9.0
     """
     slots, ranks, capacity = own.shape
     if not x.is_contiguous() or x.element_size() not in WORDS or own.dtype != WORDS[x.element_size()]:
@@ -88,6 +93,6 @@ def one_shot(
     out = torch.empty_like(x)
     _one_shot[(triton.cdiv(x.numel(), block),)](
         out, x, own, pointers, calls, x.numel(), rank, ranks, capacity, block, _TL[own.dtype], nothing(x.dtype),
-        num_warps=warps,
+        overlap, num_warps=warps, **({"launch_pdl": True} if overlap else {}),
     )  # fmt: skip
     return out

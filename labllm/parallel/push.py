@@ -12,8 +12,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from labllm.hardware import this_machine
 from labllm.parallel.symmetric import SymmetricBuffer
 
+OVERLAP_CAPABILITY = (9, 0)  # from here on a kernel can start before the one in front of it has ended
 MOST_BYTES = 2**20  # beyond, two-shot moves fewer bytes and NCCL has more programs
 
 
@@ -35,7 +37,9 @@ class PushAllReduce:
         self._slots = SymmetricBuffer(shape, kernel.WORDS[dtype.itemsize], group)
         self._slots.own.fill_(kernel.nothing(dtype))
         self._calls = torch.zeros(self.most // kernel.BLOCK, dtype=torch.int32, device=self._slots.own.device)
-        if self._slots.own.is_cuda:
+        device = self._slots.own.device
+        self._overlap = device.type == "cuda" and (this_machine("cuda").capability or (0, 0)) >= OVERLAP_CAPABILITY
+        if device.type == "cuda":
             torch.cuda.synchronize()
         dist.barrier(group)  # nobody writes before all slots are empty
 
@@ -51,8 +55,8 @@ class PushAllReduce:
         if not self.takes(x):
             raise ValueError(f"x must be {self.dtype} of at most {self.most} elements, got {x.dtype} of {x.numel()}")
         x = x.contiguous()
-        flat = self._kernel.one_shot(x.view(-1), self._slots.own, self._slots.pointers, self._calls, self._rank)
-        return flat.view(x.shape)
+        slots = (self._slots.own, self._slots.pointers, self._calls, self._rank)
+        return self._kernel.one_shot(x.view(-1), *slots, overlap=self._overlap).view(x.shape)
 
 
 def push(group: dist.ProcessGroup | None = None) -> Callable[[Tensor], Tensor]:
