@@ -8,7 +8,7 @@ from labllm.bench import Roof
 from labllm.devices import KNOWN
 from labllm.models.bound import step_bound
 from labllm.models.shapes import SHAPES
-from labllm.models.tensor_parallel import link_view
+from labllm.models.tensor_parallel import link_view, scaling_view
 from labllm.models.tensor_parallel.scaling import Scaling, message, predicted, scaled
 from labllm.parallel.communication import AlphaBeta
 
@@ -47,3 +47,14 @@ def test_the_picture_s_sentence_names_both_ends():
     assert view.sentence.startswith("With 128 prompt tokens the efficiency is") and "over NVLink 4" in view.sentence
     assert "with 16,384 prompt tokens" in view.sentence
     assert link_view.view("Llama-3.1-8B", "H200", "decode", 2, 10).sentence.startswith("With 1 sequence the efficiency")
+
+
+def test_ranks_read_weights_once_and_servers_talk_to_nobody():
+    table = scaling_view.against_servers(LLAMA, ROOF, AlphaBeta(10e-6, 270e9))
+    decode, prefill = table[1], table[-1]
+    assert decode["work"] == "decode, 64 sequences" and prefill["work"] == "prefill, 2 prompts of 8192"
+    assert decode["2 ranks (tokens/s)"] > decode["2 servers (tokens/s)"]
+    assert prefill["2 ranks (tokens/s)"] < prefill["2 servers (tokens/s)"]
+    assert all(row["2 ranks: first (ms)"] < row["2 servers: first (ms)"] for row in table)
+    slow = scaling_view.against_servers(LLAMA, ROOF, AlphaBeta(100e-6, 270e9))
+    assert slow[0]["2 ranks (tokens/s)"] < slow[0]["2 servers (tokens/s)"]

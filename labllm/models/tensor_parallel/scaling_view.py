@@ -1,11 +1,13 @@
-"""Measured scaling beside what the formula predicts from the messages alone, as rows of a table."""
+"""Scaling as rows of a table: measured beside predicted, and ranks beside as many servers that do not talk."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from labllm.bench import Roof
+from labllm.models.config import ModelConfig
 from labllm.models.tensor_parallel.measured import Measured
-from labllm.models.tensor_parallel.scaling import Scaling, scaled
+from labllm.models.tensor_parallel.scaling import Scaling, predicted, scaled
 from labllm.parallel.communication import AlphaBeta
 from labllm.ui.style import times
 
@@ -38,3 +40,32 @@ def conclusion(steps: Sequence[Measured]) -> str:
     least, most = min(steps, key=lambda m: m.speedup), max(steps, key=lambda m: m.speedup)
     ends = f"{times(least.speedup)} ({least.words}) to {times(most.speedup)} ({most.words})"
     return f"{least.ranks} ranks are {ends} as fast as one; 'predicted' takes one GPU's time and the messages' line."
+
+
+def against_servers(config: ModelConfig, roof: Roof, cost: AlphaBeta, ranks: int = 2) -> list[dict[str, object]]:
+    """The same requests on `ranks` ranks, and on as many devices with a whole model and their share of requests each.
+
+    By formula, floors on `roof`; `cost` is the line of an all-reduce among the ranks. Prompts are read one by one.
+    """
+    found: list[dict[str, object]] = []
+    for batch in (ranks, 32 * ranks, 128 * ranks):
+        together = predicted(config, roof, "bfloat16", batch, 1, 1024, ranks, cost).seconds
+        apart = predicted(config, roof, "bfloat16", batch // ranks, 1, 1024, 1, cost).seconds
+        found.append(_row(f"decode, {batch} sequences", batch, together, together, apart, ranks))
+    for tokens in (2048, 8192):
+        together = predicted(config, roof, "bfloat16", 1, tokens, tokens, ranks, cost).seconds
+        apart = predicted(config, roof, "bfloat16", 1, tokens, tokens, 1, cost).seconds
+        work = f"prefill, {ranks} prompts of {tokens}"
+        found.append(_row(work, ranks * tokens, together, ranks * together, apart, ranks))
+    return found
+
+
+def _row(work: str, tokens: int, first: float, whole: float, apart: float, ranks: int) -> dict[str, object]:
+    """`first` and `whole` are when the first and all requests are done by the ranks; servers end all at `apart`."""
+    return {
+        "work": work,
+        f"{ranks} ranks: first (ms)": 1e3 * first,
+        f"{ranks} servers: first (ms)": 1e3 * apart,
+        f"{ranks} ranks (tokens/s)": tokens / whole,
+        f"{ranks} servers (tokens/s)": tokens / apart,
+    }
