@@ -6,7 +6,8 @@
 A program takes ROWS whole rows, so that a row is read once, reduced in registers and shared memory, and written once:
 4 T H e bytes with the sum (RMSNorm, whose sum the next residual add needs), 3 T H e without (LayerNorm and GELU). The
 sum is rounded to the tensors' dtype before it is normalised, as it would be between two launches. The weight is loaded
-beside the row, before the reduction, so that its latency is not added to it.
+before the row, and with OVERLAP (early_start.py) before what the kernel before wrote is there, so that its latency is
+not added to it.
 
 Invariant: every element of a row is loaded before one is stored, so outputs may be the inputs themselves. It loses
 where a row is too long for one program's registers, and where the next thing is a GEMM bound by its arithmetic.
@@ -19,6 +20,7 @@ import triton
 import triton.language as tl
 
 from .activations import gelu
+from .early_start import begin, launch_options
 
 
 @triton.jit
@@ -41,10 +43,12 @@ def scale_of_columns(weight, HIDDEN: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _add_rms_norm(
-    out, total, x, residual, weight, rows, eps, ROWS: tl.constexpr, HIDDEN: tl.constexpr, BLOCK: tl.constexpr
-):
-    sums, at, inside = sum_of_rows(x, residual, rows, ROWS, HIDDEN, BLOCK)
+    out, total, x, residual, weight, rows, eps,
+    ROWS: tl.constexpr, HIDDEN: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr,
+):  # fmt: skip
     w = scale_of_columns(weight, HIDDEN, BLOCK)
+    begin(OVERLAP)
+    sums, at, inside = sum_of_rows(x, residual, rows, ROWS, HIDDEN, BLOCK)
     tl.store(total + at, sums, mask=inside)
     s = sums.to(tl.float32)
     scale = tl.rsqrt(tl.sum(s * s, axis=1) / HIDDEN + eps)
@@ -75,14 +79,16 @@ def add_rms_norm(
     eps: float,
     rows: int,
     num_warps: int,
+    overlap: bool = False,
 ) -> None:
     """Launch with `rows` rows a program: out, total, x, residual `[T, H]` contiguous, weight `[H]`, one dtype; out and
-    total may be x and residual. Checks nothing: see `labllm.fusion`.
+    total may be x and residual; overlap needs compute capability 9.0. Checks nothing: see `labllm.fusion`.
     """
     count, hidden = x.shape
     _add_rms_norm[(triton.cdiv(count, rows),)](
         out, total, x, residual, weight, count, eps,
-        ROWS=rows, HIDDEN=hidden, BLOCK=triton.next_power_of_2(hidden), num_warps=num_warps,
+        ROWS=rows, HIDDEN=hidden, BLOCK=triton.next_power_of_2(hidden), OVERLAP=overlap, num_warps=num_warps,
+        **launch_options(overlap),
     )  # fmt: skip
 
 

@@ -10,9 +10,7 @@ factor a token and comes out of the sum:
     sum over k of (x[k] s g[k]) w[k]  =  s  sum over k of (x[k] g[k]) w[k],    s = rsqrt(mean(x^2) + eps)
 
 A program asks for its next tile of weights before it multiplies the last one, and for its first before anything else.
-With OVERLAP (compute capability 9.0) the kernel is a programmatic dependent launch: it starts while the one before it
-still runs, asks for weights, which no kernel writes, and only then waits (`gdc_wait`) until what it reads besides is
-there. Every program waits before it ends, so whoever waits for this kernel has waited for those before it too.
+With OVERLAP (early_start.py) that is while the kernel before it still runs.
 
 Invariant: each weight is read once and nothing but the answer is written. It loses from about two tokens on, where
 multiplying outside the tensor cores takes longer than the weights take to come.
@@ -25,6 +23,7 @@ import triton
 import triton.language as tl
 
 from .activations import silu
+from .early_start import begin, launch_options
 
 
 @triton.jit
@@ -51,9 +50,7 @@ def _skinny_linear(
     k = tl.arange(0, BLOCK_K)[None, None, :]
     w = _tile(weight, n, k, there & (k < K), K)
     u = _tile(weight, n + N, k, there & (k < K), K) if GATED else 0.0
-    if OVERLAP:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    begin(OVERLAP)
     for start in tl.range(0, K, BLOCK_K, num_stages=STAGES):
         k = start + tl.arange(0, BLOCK_K)[None, None, :]
         ahead = k + BLOCK_K
@@ -97,5 +94,5 @@ def skinny_linear(
         out, x, weight, bias, gain, residual, eps,
         TOKENS=tokens, ROWS=triton.next_power_of_2(tokens), N=outputs, K=inputs, GATED=gated, BLOCK_N=block_n,
         BLOCK_K=block_k, STAGES=stages, OVERLAP=overlap, num_warps=num_warps,
-        **({"launch_pdl": True} if overlap else {}),
+        **launch_options(overlap),
     )  # fmt: skip

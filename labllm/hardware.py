@@ -24,6 +24,7 @@ import torch
 from labllm.devices import DeviceSpec, spec_of
 
 TRITON_CAPABILITY = (8, 0)
+EARLY_START = (9, 0)  # from here on a kernel can start before the one in front of it has ended
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,13 @@ def triton_mode(device: str | None = None) -> str:
     if torch.device(device or default_device()).type == "cuda":
         return "compiled" if _triton_compiles() else "refused"
     return "interpreted" if interpreting() or os.environ.get("TRITON_INTERPRET") == "1" else "absent"
+
+
+@functools.cache
+def can_start_early(device: str | None = None) -> bool:
+    """Whether a Triton kernel on `device` may start while the one before it runs (kernels/early_start.py)."""
+    capability = this_machine(device).capability
+    return triton_mode(device) == "compiled" and capability is not None and capability >= EARLY_START
 
 
 def nvcc() -> str | None:

@@ -11,17 +11,20 @@ from torch import Tensor
 
 from labllm.fusion.check import check_norm
 from labllm.fusion.tiles import whole_rows
-from labllm.hardware import this_machine
+from labllm.hardware import can_start_early, this_machine
 
 
-def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+def add_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, overlap: bool = False
+) -> tuple[Tensor, Tensor]:
     """(RMSNorm(x + residual) * weight, x + residual), both `[T, H]`, of x, residual `[T, H]` and weight `[H]`.
 
-    Contiguous, one dtype of float32, float16, bfloat16, one device; 4 T H e bytes. Raises ValueError for others.
+    Contiguous, one dtype of float32, float16, bfloat16, one device; 4 T H e bytes. overlap: start while the kernel
+    before still runs, where the GPU can. Raises ValueError for others.
     """
     check_norm(x, residual, weight=weight)
     out, total = torch.empty_like(x), torch.empty_like(x)
-    _launch(out, total, x, residual, weight, eps)
+    _launch(out, total, x, residual, weight, eps, overlap)
     return out, total
 
 
@@ -52,9 +55,12 @@ def add_layer_norm_gelu(x: Tensor, residual: Tensor, weight: Tensor, bias: Tenso
     return out
 
 
-def _launch(out: Tensor, total: Tensor, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> None:
+def _launch(
+    out: Tensor, total: Tensor, x: Tensor, residual: Tensor, weight: Tensor, eps: float, overlap: bool = False
+) -> None:
     if x.numel():
         from labllm.kernels import add_norm as kernel
 
         tile = whole_rows(*x.shape, this_machine(x.device.type))
-        kernel.add_rms_norm(out, total, x, residual, weight, eps, tile.rows, tile.num_warps)
+        overlap = overlap and can_start_early(x.device.type)
+        kernel.add_rms_norm(out, total, x, residual, weight, eps, tile.rows, tile.num_warps, overlap)

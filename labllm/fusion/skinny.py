@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from labllm.fusion.check import check_kernel
-from labllm.hardware import this_machine
+from labllm.hardware import can_start_early
 
 MOST_TOKENS = 4
 MANY_OUTPUTS = 1 << 15
@@ -53,8 +53,7 @@ def skinny_linear(
     from labllm.kernels import skinny_linear as kernel
 
     tile = tile or (skinny_tile(len(x), outputs, x.shape[1], gain is not None) if x.is_cuda else INTERPRETED)
-    overlap = (this_machine(x.device.type).capability or (0, 0)) >= (9, 0)
-    kernel.skinny_linear(out, x, weight, bias, gain, residual, eps, gated, *tile, overlap)
+    kernel.skinny_linear(out, x, weight, bias, gain, residual, eps, gated, *tile, can_start_early(x.device.type))
     return out
 
 

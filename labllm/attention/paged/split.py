@@ -16,9 +16,7 @@ from labllm.attention.paged.in_place import LOG2_E
 from labllm.attention.paged.layout import check_kernel, check_paged
 from labllm.attention.paged.tiles import Tile, tile_for
 from labllm.attention.paged.workspace import Workspace
-from labllm.hardware import this_machine, triton_mode
-
-OVERLAP_CAPABILITY = (9, 0)  # from here on a kernel can start before the one in front of it has ended
+from labllm.hardware import can_start_early, this_machine
 
 
 def decode(
@@ -66,9 +64,8 @@ def split_decode_overlapped(
     workspace: Workspace | None = None,
     tile: Tile | None = None,
 ) -> Tensor:
-    """As `split_decode`, both launches programmatic dependent ones where the GPU has those (capability 9.0)."""
-    how = {"overlap": _can_overlap(q.device.type)}
-    return _launch("split_decode", q, k_cache, v_cache, block_table, seq_lens, window, workspace, tile, how)
+    """As `split_decode`, both launches starting early where the GPU can (capability 9.0)."""
+    return _launch("split_decode", q, k_cache, v_cache, block_table, seq_lens, window, workspace, tile, True)
 
 
 def split_decode_once(
@@ -85,11 +82,6 @@ def split_decode_once(
     return _launch("split_decode_once", q, k_cache, v_cache, block_table, seq_lens, window, workspace, tile)
 
 
-def _can_overlap(device: str) -> bool:
-    capability = this_machine(device).capability
-    return triton_mode(device) == "compiled" and capability is not None and capability >= OVERLAP_CAPABILITY
-
-
 def _launch(
     name: str,
     q: Tensor,
@@ -100,7 +92,7 @@ def _launch(
     window: int | None,
     workspace: Workspace | None,
     tile: Tile | None,
-    how: dict[str, bool] | None = None,
+    overlap: bool = False,
 ) -> Tensor:
     check_paged(q, k_cache, v_cache, block_table, seq_lens, window)
     check_kernel(q, k_cache)
@@ -116,7 +108,8 @@ def _launch(
     room = (workspace.partial, workspace.lse) + ((workspace.arrivals,) if name == "split_decode_once" else ())
     scale = LOG2_E / math.sqrt(q.shape[2])
     launch = getattr(getattr(kernels, name), name)
-    launch(out, *room, q, k_cache, v_cache, block_table, seq_lens, scale, window, *tile, **(how or {}))
+    overlap = overlap and can_start_early(q.device.type)
+    launch(out, *room, q, k_cache, v_cache, block_table, seq_lens, scale, window, *tile, overlap)
     return out
 
 
