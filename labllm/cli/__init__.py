@@ -10,6 +10,7 @@ from labllm.cli.doctor import doctor
 from labllm.cli.progress import progress
 from labllm.cli.records import records
 from labllm.cli.reset import reset
+from labllm.cli.torchrun import torchrun
 
 app = typer.Typer(
     name="labllm",
@@ -18,5 +19,5 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
-for command in (doctor, bench, records, claims, progress, reset):
+for command in (doctor, bench, records, claims, progress, reset, torchrun):
     app.command()(command)

@@ -22,7 +22,7 @@ def records_table(ladder: Ladder, records: Iterable[Record]) -> RenderableType:
     """The records of one ladder, machine by machine, workloads by their fields, rungs in the ladder's order."""
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in sorted(records, key=lambda r: (r.host.name, _fields(r))):
-        groups.setdefault((record.host.name, _label(ladder, record)), []).append(record)
+        groups.setdefault((record.host.title, _label(ladder, record)), []).append(record)
     shown = [_table(ladder, host, workload, group) for (host, workload), group in groups.items()]
     return Group(f"[bold]{escape(ladder.title)}[/bold]", *shown)
 

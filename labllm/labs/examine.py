@@ -20,6 +20,7 @@ from packaging.specifiers import SpecifierSet
 from labllm.attention.flash.tiles import smaller_than_recorded
 from labllm.hardware import default_device, free_memory, this_machine, triton_mode
 from labllm.home import home
+from labllm.parallel.topology import here
 
 LIBRARIES = ("transformers", "jupyterlab", "ipykernel", "ipywidgets", "matplotlib")
 TESTED_PAIRS = {("2.13.0", "3.7.1"): "the pair tested on CPUs", ("2.11.0", "3.6.0"): "the pair behind the GPU records"}
@@ -50,7 +51,7 @@ class Finding:
 
 def examine() -> list[Finding]:
     """All findings; a question that raises is itself a finding."""
-    questions: list[Callable[[], Finding]] = [_python, _torch, _device, _triton]
+    questions: list[Callable[[], Finding]] = [_python, _torch, _device, _ranks, _triton]
     questions += [lambda name=name: _library(name) for name in LIBRARIES]
     questions += [_memory, _disk, _home, _pico, _chromium]
     return [_asked(question) for question in questions]
@@ -84,6 +85,12 @@ def _device() -> Finding:
     machine = this_machine(default_device())
     known = f"datasheet known ({machine.spec.name})" if machine.spec else "no datasheet: only measured ceilings"
     return Finding("device", True, f"{machine.name}, {machine.memory / 2**30:.0f} GiB; {known}")
+
+
+def _ranks() -> Finding:
+    cores = this_machine("cpu").cores
+    found = f"{linked}: ranks talk through NCCL" if (linked := here()) else f"up to {cores} on the CPU, through gloo"
+    return Finding("ranks", True, found)
 
 
 def _triton() -> Finding:
