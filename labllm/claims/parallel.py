@@ -10,7 +10,7 @@ from labllm.claims.claim import Claim, Verdict, missing
 from labllm.claims.machine import one_machine
 from labllm.devices import spec_of
 from labllm.models.shapes import SHAPES
-from labllm.models.tensor_parallel.measured import MESSAGES, STEPS, Measured, line, measured
+from labllm.models.tensor_parallel.measured import BY_LIBRARY, MESSAGES, STEPS, Measured, line, measured
 from labllm.models.tensor_parallel.scaling import all_reduces, predicted, scaled
 from labllm.parallel.communication import LINKS, AlphaBeta, efficiency
 from labllm.ui.series import short_name
@@ -36,7 +36,7 @@ class Talk(NamedTuple):
 def bottleneck(records: Sequence[Record]) -> Verdict:
     """Claim y: shares of steps that all-reduces take, how much of it is latency, and what another link would do."""
     mine = one_machine([r for r in records if r.ladder == STEPS])
-    steps = [m for m in measured(mine) if m.ranks == 2]
+    steps = [m for m in measured(mine, BY_LIBRARY) if m.ranks == 2]
     host = mine[0].host.name if mine else ""
     cost = line([r for r in records if r.host.name == host])
     if not steps or cost is None:
@@ -45,7 +45,7 @@ def bottleneck(records: Sequence[Record]) -> Verdict:
     words = "; ".join(map(_told, talks))
     sentence = (
         f"An all-reduce on 2 x {short_name(host)} takes {engineering(cost.alpha, 's')} and its bytes at "
-        f"{engineering(cost.beta, 'B/s')}. {talks[0].step.workload['model']}: {words}."
+        f"{engineering(cost.beta, 'B/s')}. {talks[0].step.workload['model']}: {words}.{_other_kernels(mine, talks)}"
     )
     origin = {"machine": f"2 x {host}", "date": max(r.date for t in talks for r in t.step.records)}
     felt = [t for t in talks if t.share >= FELT]
@@ -72,6 +72,18 @@ def _told(talk: Talk) -> str:
         f"{talk.step.words} {times(talk.step.speedup)} as fast as one GPU, all-reduces worth {talk.share:.0%} of the "
         f"step, {talk.latency:.0%} of that latency (efficiency {talk.step.efficiency:.0%}; with the bandwidth of PCIe "
         f"{talk.over_pcie:.0%})"
+    )
+
+
+def _other_kernels(records: Sequence[Record], talks: Sequence[Talk]) -> str:
+    """Where a rung with another all-reduce than the library's gains most."""
+    ours = {(m.words, m.workload["model"]): m for m in measured(records) if m.ranks == 2 and m.rung not in BY_LIBRARY}
+    pairs = [(t.step, ours[key]) for t in talks if (key := (t.step.words, t.step.workload["model"])) in ours]
+    if not pairs:
+        return ""
+    _, best = max(pairs, key=lambda pair: pair[1].speedup / pair[0].speedup)
+    return (
+        f" With other all-reduces than the library's the {best.words} is {times(best.speedup)} as fast ({best.rung})."
     )
 
 

@@ -103,6 +103,14 @@ def test_y_says_what_pcie_would_do_to_long_prompts_and_not_to_one_token():
     assert abs(int(ends[0]) - int(others[0])) <= 1 and int(ends[1]) - int(others[1]) > 5
 
 
+def test_y_judges_the_library_and_names_a_quicker_kernel():
+    workload = step(4e-3)[0].workload
+    push = record("tensor-parallel", "cuda graph, push", 2.2e-3, **workload)
+    plain, both = (get("y").verdict([*messages(), *step(4e-3), *more]) for more in ([], [push]))
+    assert both.word == plain.word and "all-reduces worth 26% of the step" in both.sentence
+    assert both.sentence.endswith("the decode of 1 sequence is 1.8x as fast (cuda graph, push).")
+
+
 def test_z_holds_for_throughput_with_enough_micro_batches():
     verdict = get("z").verdict([*messages(), *step(4e-3), *step(1.5, queries=8192), *stages()])
     assert verdict.word == "holds when"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from labllm.bench import Roof
+from labllm.bench import Record, Roof
+from labllm.bench.record import Host, Spread, Work
 from labllm.devices import KNOWN
 from labllm.models.bound import step_bound
 from labllm.models.shapes import SHAPES
@@ -58,3 +59,19 @@ def test_ranks_read_weights_once_and_servers_talk_to_nobody():
     assert all(row["2 ranks: first (ms)"] < row["2 servers: first (ms)"] for row in table)
     slow = scaling_view.against_servers(LLAMA, ROOF, AlphaBeta(100e-6, 270e9))
     assert slow[0]["2 ranks (tokens/s)"] < slow[0]["2 servers (tokens/s)"]
+
+
+def test_rungs_stand_side_by_side_by_tokens():
+    def record(rung: str, seconds: float, batch: int, queries: int) -> Record:
+        nothing = Work(flops=0, bytes=0)
+        return Record(
+            ladder="tensor-parallel", rung=rung, workload={"batch": batch, "queries": queries}, status="ok", source="",
+            compulsory=nothing, moved=nothing, date="2026-01-02", host=Host(name="A", kind="cuda", versions={}),
+            time=Spread(median=seconds, p10=seconds, p90=seconds, samples=1),
+        )  # fmt: skip
+
+    records = [record("packed", 0.2, 1, 8192), record("packed", 0.03, 1, 512), record("packed", 0.004, 16, 1)]
+    table = scaling_view.by_rung([*records, record("sequence parallel", 0.1, 1, 8192)], ["packed", "sequence parallel"])
+    assert [row["step"] for row in table] == ["decode, 16 tokens", "prefill, 512 tokens", "prefill, 8k tokens"]
+    assert table[-1]["packed (ms)"] == 200 and table[-1]["sequence parallel (ms)"] == 100
+    assert table[0]["sequence parallel (ms)"] is None

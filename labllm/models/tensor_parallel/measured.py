@@ -21,6 +21,7 @@ from labllm.ui.style import count
 STEPS, MESSAGES = "tensor-parallel", "all-reduce"
 ALONE = "one GPU"
 LIBRARY = "torch.distributed"  # the rung of MESSAGES that NCCL or gloo is
+BY_LIBRARY = ("all-reduce", "packed", "sequence parallel", "cuda graph")  # the rungs of STEPS that talk by it
 
 
 class Measured(NamedTuple):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from labllm.bench import Roof
+from labllm.bench import Record, Roof
 from labllm.models.config import ModelConfig
 from labllm.models.tensor_parallel.measured import Measured
 from labllm.models.tensor_parallel.scaling import Scaling, predicted, scaled
 from labllm.parallel.communication import AlphaBeta
-from labllm.ui.style import times
+from labllm.ui.style import count, times
 
 
 def prediction(found: Measured, cost: AlphaBeta) -> Scaling:
@@ -40,6 +40,18 @@ def conclusion(steps: Sequence[Measured]) -> str:
     least, most = min(steps, key=lambda m: m.speedup), max(steps, key=lambda m: m.speedup)
     ends = f"{times(least.speedup)} ({least.words}) to {times(most.speedup)} ({most.words})"
     return f"{least.ranks} ranks are {ends} as fast as one; 'predicted' takes one GPU's time and the messages' line."
+
+
+def by_rung(records: Iterable[Record], rungs: Sequence[str]) -> list[dict[str, object]]:
+    """A row a setting, by tokens, and in each the milliseconds of every rung; settings of one model and one machine."""
+    found: dict[tuple[str, int], dict[str, object]] = {}
+    for r in records:
+        if r.seconds and r.rung in rungs:
+            tokens = r.workload["batch"] * r.workload["queries"]
+            words = f"{'prefill' if r.workload['queries'] > 1 else 'decode'}, {count(tokens)} tokens"
+            found.setdefault((words, tokens), {})[r.rung] = 1e3 * r.seconds
+    ordered = sorted(found.items(), key=lambda item: (item[0][0][:1], item[0][1]))
+    return [{"step": words} | {f"{rung} (ms)": took.get(rung) for rung in rungs} for (words, _), took in ordered]
 
 
 def against_servers(config: ModelConfig, roof: Roof, cost: AlphaBeta, ranks: int = 2) -> list[dict[str, object]]:
