@@ -26,7 +26,7 @@ from labllm.models.paged import PagedModel, generate_forked, generate_graphed, g
 from labllm.models.pico import pico, pico_tokenizer
 from labllm.serving.config import CHUNKED, CONTINUOUS, PREFIX, RUNGS, STATIC, EngineConfig
 from labllm.serving.engine import Engine
-from labllm.serving.executors.real_graphs import DecodeSteps
+from labllm.serving.executors.real import RealExecutor
 from labllm.serving.intake import Intake
 from labllm.serving.llm import real_engine
 from labllm.serving.params import SamplingParams
@@ -84,12 +84,12 @@ def forked(model: Llama, prompts: Ids, max_new_tokens: int, block_size: int) -> 
 def served(model: Llama, prompts: Ids, max_new_tokens: int, config: EngineConfig, **trouble: bool) -> Ids:
     """By an engine: `late` ids come one step late, `twice` the prompts come again, `abort` beside others that go away,
     `preempt` somebody loses its seat every third step."""
-    engine = real_engine(model, config.but(max_model_len=128).for_model(model.config))
+    config = config.but(max_model_len=128).for_model(model.config)
+    engine = real_engine(model, config)
     intake = Intake(engine, model.config)
     params = SamplingParams(max_tokens=max_new_tokens, temperature=0.0, ignore_eos=True)
     if trouble.get("late"):
-        executor, config = engine.executor, engine.scheduler.config
-        executor.lookahead, executor.decode_steps = 1, DecodeSteps(executor.model, config, executor.last_ids)
+        engine.executor = RealExecutor(model, config, engine.pool.num_blocks, lookahead=1)
     if trouble.get("twice"):
         served_from(engine, [intake.requests(prompt, params)[0] for prompt in prompts])
     neighbours = [intake.requests(prompt[::-1], params)[0] for prompt in prompts] if trouble.get("abort") else []

@@ -36,6 +36,9 @@ class EngineConfig(Options):
     enable_prefix_caching   blocks that hold a known beginning are reused
     scheduling_policy       fcfs, shortest (prompt and answer first), or priority (a smaller number first)
     priority_ageing         seconds of waiting that outweigh one level of priority
+    tensor_parallel_size    ranks that share every layer
+    pipeline_parallel_size  stages of layers, one after the other; tensor_parallel_size ranks each
+    disable_custom_all_reduce  GPUs sum by NCCL alone, and small sums not by the kernel that pushes them to the peers
     """
 
     batching: Literal["static", "continuous"] = "continuous"
@@ -49,6 +52,9 @@ class EngineConfig(Options):
     enable_prefix_caching: bool = True
     scheduling_policy: Literal["fcfs", "shortest", "priority"] = "fcfs"
     priority_ageing: Annotated[float, Field(gt=0)] = 10.0
+    tensor_parallel_size: Count = 1
+    pipeline_parallel_size: Count = 1
+    disable_custom_all_reduce: bool = False
 
     @model_validator(mode="after")
     def _fits(self) -> EngineConfig:
@@ -69,6 +75,11 @@ class EngineConfig(Options):
                 f"max_model_len = {self.max_model_len}, and is {tokens} (or set enable_chunked_prefill)"
             )
         return self
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes that compute, one a device."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
 
     def but(self, **options: object) -> EngineConfig:
         """The same with these options changed. Raises ValueError as the constructor."""

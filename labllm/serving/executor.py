@@ -39,3 +39,6 @@ class Executor(Protocol):
 
     def run(self, step: ScheduledStep) -> Pending:
         """Start a step. Raises what the model raises."""
+
+    def close(self) -> None:
+        """Give back what it holds; nothing is run afterwards. Harmless when repeated."""

@@ -15,15 +15,14 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
+from labllm.hardware import default_device
+from labllm.models.config import ModelConfig
 from labllm.models.llama import Llama
-from labllm.models.load import load
-from labllm.models.operations import FUSED
-from labllm.models.pico import pico, pico_tokenizer, read_tokenizer
-from labllm.models.quantized_checkpoint import quantization_of, with_route
-from labllm.quantization.routes import fastest
+from labllm.parallel.workers import Workers
 from labllm.serving.clock import Clock
 from labllm.serving.config import EngineConfig
 from labllm.serving.engine import Engine
+from labllm.serving.executors.ranks import RankExecutor
 from labllm.serving.executors.real import RealExecutor
 from labllm.serving.executors.real_memory import num_blocks_for
 from labllm.serving.intake import Intake, Prompt
@@ -31,20 +30,25 @@ from labllm.serving.log import StepRecord
 from labllm.serving.outputs import RequestOutput
 from labllm.serving.params import SamplingParams
 from labllm.serving.request import Request
+from labllm.serving.source import Source
 
 
 class LLM:
-    """`model` ("pico", a checkpoint folder, or a model) under `config`; further keywords are fields of `EngineConfig`.
+    """`model` under `config`; further keywords are fields of `EngineConfig`. A `with` closes it at its end.
 
+    model         "pico", a checkpoint folder, a `ModelConfig` (random weights, for speed), or a model. Over several
+                  ranks (tensor_parallel_size, pipeline_parallel_size) each loads its own part, so not a model
     tokenizer     of a model that is passed; texts need one
     device, dtype of a model that is loaded (default: this machine's best, float32)
     log           a list that gets a `StepRecord` a step
-    Raises ValueError for an unknown option, in a sentence that lists the known ones.
+    workers       ranks that run already, instead of new ones
+    Raises ValueError for an unknown option, in a sentence that lists the known ones, and for ranks that the model or
+    the machine does not allow.
     """
 
     def __init__(
         self,
-        model: Llama | Path | str = "pico",
+        model: Llama | ModelConfig | Path | str = "pico",
         config: EngineConfig | None = None,
         *,
         tokenizer: Tokenizer | None = None,
@@ -52,13 +56,29 @@ class LLM:
         dtype: torch.dtype | None = None,
         clock: Clock | None = None,
         log: list[StepRecord] | None = None,
+        workers: Workers | None = None,
         **options: object,
     ) -> None:
         config = (config or EngineConfig()).but(**options)
-        self.model, self.tokenizer = _loaded(model, tokenizer, device, dtype)
-        self.config = config.for_model(self.model.config)
-        self.engine = real_engine(self.model, self.config, clock, log)
-        self.intake = Intake(self.engine, self.model.config, self.tokenizer)
+        if isinstance(model, Llama):
+            if config.num_ranks > 1:
+                raise ValueError(
+                    'Each rank loads its own part of a model: pass "pico", a checkpoint folder or a ModelConfig '
+                    "instead of a model that is loaded already."
+                )
+            self.model_config, self.tokenizer = model.config, tokenizer
+            self.engine = real_engine(model, config.for_model(model.config), clock, log)
+        else:
+            source, where = Source(model, dtype or torch.float32), device or default_device()
+            self.model_config = source.config()
+            config = config.for_model(self.model_config)
+            self.tokenizer = tokenizer or source.tokenizer()
+            if config.num_ranks > 1:
+                self.engine = rank_engine(source, config, where, clock, log, workers)
+            else:
+                self.engine = real_engine(source.load(where), config, clock, log)
+        self.config = config.for_model(self.model_config)
+        self.intake = Intake(self.engine, self.model_config, self.tokenizer)
 
     def generate(
         self,
@@ -84,6 +104,16 @@ class LLM:
         groups = [self._requests(number, *row) for number, row in enumerate(rows)]
         self._serve([request for group in groups for request in group])
         return [RequestOutput.of(group[0].id, prompt, group) for prompt, group in zip(prompts, groups, strict=True)]
+
+    def close(self) -> None:
+        """Give memory and ranks back; nothing can be generated afterwards. Harmless when repeated."""
+        self.engine.executor.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _requests(self, number: int, prompt: Prompt, params: SamplingParams, priority: int) -> list[Request]:
         try:
@@ -111,24 +141,17 @@ def real_engine(
     return Engine.of(executor, config, num_blocks, model.config.vocab_size, clock, log)
 
 
-def _loaded(
-    model: Llama | Path | str, tokenizer: Tokenizer | None, device: str | None, dtype: torch.dtype | None
-) -> tuple[Llama, Tokenizer | None]:
-    if isinstance(model, Llama):
-        return model, tokenizer
-    if model == "pico":
-        return pico(device, dtype, FUSED), tokenizer or pico_tokenizer()
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return _from_folder(model, where, dtype or torch.float32), tokenizer or read_tokenizer(model)
-
-
-def _from_folder(folder: Path | str, device: str, dtype: torch.dtype) -> Llama:
-    """Packed layers for plain weights; for quantised ones plain layers whose linears take this machine's kernels."""
-    quantization = quantization_of(folder) if Path(folder, "config.json").is_file() else None  # load says what is amiss
-    if quantization is None:
-        return load(folder, device, dtype, operations=FUSED)
-    model = load(folder, device, dtype)
-    return with_route(model, fastest) if quantization.get("inputs", "none") == "none" else model
+def rank_engine(
+    source: Source,
+    config: EngineConfig,
+    device: str,
+    clock: Clock | None = None,
+    log: list[StepRecord] | None = None,
+    workers: Workers | None = None,
+) -> Engine:
+    """An engine that computes over config.num_ranks ranks; arguments and errors as `RankExecutor` has them."""
+    executor = RankExecutor(source, config, device, workers)
+    return Engine.of(executor, config, executor.num_blocks, source.config().vocab_size, clock, log)
 
 
 def _is_one(prompts: Prompt | Sequence[Prompt]) -> bool:

@@ -114,6 +114,11 @@ class SamplingBatch:
         counts = [p.logprobs for p in asked if p.logprobs is not None]
         return cls(len(rows), **parts, num_logprobs=max(counts, default=None))
 
+    def part(self, start: int, end: int) -> SamplingBatch:
+        """Rows start .. end - 1 alone."""
+        tensors = {name: value[start:end] for name, value in vars(self).items() if isinstance(value, Tensor)}
+        return replace(self, size=end - start, **tensors)
+
     def next(self) -> SamplingBatch:
         """The batch of the same sequences one token later, without a word from the host."""
         return self if self.positions is None else replace(self, positions=self.positions + 1)

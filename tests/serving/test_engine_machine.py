@@ -31,7 +31,6 @@ from labllm.serving.config import RUNGS, EngineConfig
 from labllm.serving.engine import Engine
 from labllm.serving.executor import Executor
 from labllm.serving.executors.real import RealExecutor
-from labllm.serving.executors.real_graphs import DecodeSteps
 from labllm.serving.output import Output
 from labllm.serving.params import SamplingParams
 from labllm.serving.request import Request
@@ -192,10 +191,7 @@ def test_pico_under_anything_that_may_happen(name: str, lookahead: int, one_thre
     prompts = [text[:9] + text[50 * i :][:length] for i, length in enumerate((1, 7, 12, 3))]
     config = tiny(draw, name)
     num_blocks = -(-MAX_LEN // config.block_size) + 4
-    executor = RealExecutor(kept_pico("cpu", torch.float32, FUSED), config, num_blocks)
-    if lookahead:
-        executor.lookahead = 1
-        executor.decode_steps = DecodeSteps(executor.model, config, executor.last_ids)
+    executor = RealExecutor(kept_pico("cpu", torch.float32, FUSED), config, num_blocks, lookahead)
     world = World(engine(executor, config, num_blocks), draw)
     DONE.clear()
     while DONE["step"] < PICO_STEPS // 8:

@@ -104,7 +104,7 @@ def test_a_failing_model_ends_the_answers_of_its_step(llm: LLM, monkeypatch: pyt
     def fails(*_: object) -> None:
         raise FloatingPointError("not today")
 
-    monkeypatch.setattr(llm.engine.executor, "model", fails)
+    monkeypatch.setattr(llm.engine.executor.runner, "model", fails)
     (output,) = llm.generate([[1, 2]], GREEDY)
     assert output.outputs[0].finish_reason == "error" and output.outputs[0].error == "FloatingPointError: not today"
     monkeypatch.undo()

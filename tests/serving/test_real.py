@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sys
-import time
 from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
@@ -22,6 +21,7 @@ from labllm.models.operations import FUSED
 from labllm.models.pico import kept_pico
 from labllm.models.pico.shape import PICO
 from labllm.serving.config import CHUNKED
+from labllm.serving.executors import real_threads
 from labllm.serving.executors.real import RealExecutor
 from labllm.serving.executors.real_graphs import DecodeSteps
 from labllm.serving.executors.real_inputs import UNKNOWN, Preparer
@@ -82,22 +82,23 @@ def executor() -> RealExecutor:
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 5, 6])
 def test_a_bucket_computes_what_launches_do_and_its_padding_writes_nothing(executor: RealExecutor, batch: int) -> None:
-    steps = DecodeSteps(executor.model, CONFIG, executor.last_ids)
+    runner = executor.runner
+    steps = DecodeSteps(runner.model, CONFIG, runner.last_ids)
     pool, generator = BlockPool(60, 4), torch.Generator().manual_seed(batch)
-    executor.cache.pool.normal_(generator=generator)
+    runner.cache.pool.normal_(generator=generator)
     rows = [running(pool, (3 * i + 1) % 6, [5, 6, 7], 9 + 2 * i, 9 + 2 * i) for i in range(batch)]
     step = ScheduledStep(rows, [r.table.num_tokens - 1 for r in rows], (), batch, grown=rows)
     with torch.inference_mode():
         inputs = executor.prepare(step)
         inputs.ids[0] = UNKNOWN
-        executor.last_ids[rows[0].seat] = 77
-        before = executor.cache.pool.clone()
+        runner.last_ids[rows[0].seat] = 77
+        before = runner.cache.pool.clone()
         decoded = steps.run(inputs)
-        after = executor.cache.pool.clone()
-        executor.cache.pool.copy_(before)
-        executor.last_ids[rows[0].seat] = 77
-        torch.testing.assert_close(decoded.logits, executor._launch(inputs))
-        assert torch.equal(executor.cache.pool[:, :, :-1], after[:, :, :-1])
+        after = runner.cache.pool.clone()
+        runner.cache.pool.copy_(before)
+        runner.last_ids[rows[0].seat] = 77
+        torch.testing.assert_close(decoded.logits, runner._decoded(inputs).logits)
+        assert torch.equal(runner.cache.pool[:, :, :-1], after[:, :, :-1])
     changed = (after != before).flatten(3).any(dim=3).any(dim=0).any(dim=0)[:-1].nonzero()[:, 0].tolist()
     assert sorted(changed) == sorted(inputs.slots.tolist())
     assert decoded.ids.tolist() == decoded.logits.argmax(-1).tolist()
@@ -111,35 +112,53 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def racing(alone: float, together: list[float]) -> Callable[[], None]:
-    """A product that takes these seconds: by one thread, and one after the other by two."""
-    turns = cycle(together)
-    return lambda: time.sleep(alone if torch.get_num_threads() == 1 else next(turns))
+class Course:
+    """Time that only products spend: 2 s by one thread, and by two what `together` says, one after the other."""
+
+    def __init__(self, *together: float) -> None:
+        self.now, self.threads, self._turns = 0.0, [], cycle(together)
+
+    def product(self) -> None:
+        self.threads.append(torch.get_num_threads())
+        self.now += 2.0 if self.threads[-1] == 1 else next(self._turns)
 
 
-def test_all_threads_are_used_while_sharing_pays(two_threads: None) -> None:
-    assert sharing_pays(racing(2e-3, [1e-3]), 2)
-    assert not sharing_pays(racing(2e-3, [1e-3, 1e-3, 1e-3, 9e-3]), 2), "one that had to wait is enough"
+@pytest.fixture
+def course(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Course]:
+    def lay(*together: float) -> Course:
+        made = Course(*together)
+        monkeypatch.setattr(real_threads.time, "perf_counter", lambda: made.now)
+        return made
+
+    return lay
+
+
+def test_sharing_pays_where_nobody_had_to_wait(course: Callable[..., Course], two_threads: None) -> None:
+    assert sharing_pays(course(1.0).product, 2)
+    assert not sharing_pays(course(1.0, 1.0, 1.0, 9.0).product, 2), "one that had to wait is enough"
+    assert not sharing_pays(course(2.0).product, 2)
     assert torch.get_num_threads() == 2
 
 
-def test_a_step_with_little_work_is_not_shared_and_others_by_what_the_last_race_said(two_threads: None) -> None:
-    races: list[int] = []
-
-    def product() -> None:
-        races.append(torch.get_num_threads())
-        time.sleep(2e-3 if races[-1] == 1 else 1e-3)
-
-    threads = Threads(WORTH // 4, product)
+def test_a_step_with_little_work_is_not_shared_and_others_by_what_the_last_race_said(
+    course: Callable[..., Course], two_threads: None
+) -> None:
+    race = course(*[1.0] * 20, *[5.0] * 20)  # of ten shared products a race
+    threads = Threads(WORTH // 4, race.product)
 
     def during(num_tokens: int) -> int:
         with threads.step(num_tokens):
             return torch.get_num_threads()
 
-    assert during(3) == 1 and not races
-    assert during(4) == 2 and set(races) == {1, 2}
-    count = len(races)
-    assert (during(4), len(races)) == (2, count), "no race for a while"
+    assert during(3) == 1 and not race.threads
+    assert during(4) == 2 and set(race.threads) == {1, 2}
+    count, taken = len(race.threads), race.now
+    race.now += 99 * taken
+    assert (during(4), len(race.threads)) == (2, count), "a hundredth of the time"
+    race.now += 2 * taken
+    assert (during(4), during(4)) == (2, 2) and len(race.threads) == 2 * count
+    race.now += 200 * taken
+    assert during(4) == 1, "others want the cores now"
     assert torch.get_num_threads() == 2
 
 

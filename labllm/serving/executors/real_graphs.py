@@ -23,39 +23,47 @@ from labllm.serving.executors.real_inputs import UNKNOWN, Inputs
 
 
 class Decoded(NamedTuple):
-    """logits [B, V] and the likeliest ids [B] int64, on the device until the next step writes over them."""
+    """logits [B, V] and the likeliest ids [B] int64, on the device until the next step writes over them.
+
+    Of a stage that is not the last of a pipeline: the hidden state [B, H], and None.
+    """
 
     logits: Tensor
-    ids: Tensor
+    ids: Tensor | None
 
 
 class DecodeSteps:
     """Steps of decodes of `model`, whose attend keeps a paged cache.
 
-    last_ids [max_num_seqs + 1] int64 holds what was sampled last in each seat, and one for padding.
+    last_ids [max_num_seqs + 1] int64 holds what was sampled last in each seat, and one for padding. Where the model is
+    a later stage of a pipeline, its input is found in the first rows of `landing` [max_num_seqs, H] instead of ids.
     """
 
     @torch.inference_mode()
-    def __init__(self, model: Llama, config: EngineConfig, last_ids: Tensor) -> None:
-        self.model, self.last_ids, self.max_model_len = model, last_ids, config.max_model_len
-        width = -(-config.max_model_len // config.block_size)
-        sizes = default_buckets(config.max_num_seqs)
+    def __init__(self, model: Llama, config: EngineConfig, last_ids: Tensor, landing: Tensor | None = None) -> None:
+        self.model, self.last_ids, self.landing = model, last_ids, landing
+        self.max_model_len = config.max_model_len
+        width, sizes = -(-config.max_model_len // config.block_size), default_buckets(config.max_num_seqs)
         self.buckets: Buckets[Decoded] = Buckets(self._call, sizes, width, model.device)
         self.buckets.record()
 
     def run(self, inputs: Inputs) -> Decoded:
         """Start one step; `last_ids` then has the likeliest ids."""
         decoded, rows = self.buckets.run(inputs), len(inputs.seats)
-        return Decoded(decoded.logits[:rows], decoded.ids[:rows])
+        return Decoded(decoded.logits[:rows], None if decoded.ids is None else decoded.ids[:rows])
 
     def _call(self, rows: Rows) -> Callable[[], Decoded]:
-        step = rows.step(self.max_model_len)
-
         def call() -> Decoded:
-            ids = torch.where(rows.ids == UNKNOWN, self.last_ids[rows.seats], rows.ids)
-            logits = self.model(ids, step)
-            likeliest = logits.argmax(dim=-1)
+            out = self.model(self._input(rows), rows.step(self.max_model_len))
+            if not self.model.last:
+                return Decoded(out, None)
+            likeliest = out.argmax(dim=-1)
             self.last_ids[rows.seats] = likeliest
-            return Decoded(logits, likeliest)
+            return Decoded(out, likeliest)
 
         return call
+
+    def _input(self, rows: Rows) -> Tensor:
+        if self.landing is not None:
+            return self.landing[: len(rows.ids)]
+        return torch.where(rows.ids == UNKNOWN, self.last_ids[rows.seats], rows.ids)

@@ -43,6 +43,12 @@ class Inputs(NamedTuple):
         """Whether every chunk is one token."""
         return len(self.ids) == len(self.seats)
 
+    def part(self, start: int, end: int) -> Inputs:
+        """The chunks start .. end - 1 alone."""
+        first, last = int(self.new[:start].sum()), int(self.new[:end].sum())
+        tokens, rows = slice(first, last), slice(start, end)
+        return Inputs(self.ids[tokens], self.slots[tokens], *(array[rows] for array in self[2:]))
+
     def step(self) -> Step:
         """The same as a `cache.Step`, on the host."""
         ends = np.cumsum(self.new)

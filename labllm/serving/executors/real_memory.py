@@ -18,15 +18,18 @@ CPU_BYTES = 2**29
 
 
 def num_blocks_for(model: Llama, config: EngineConfig) -> int:
-    """Blocks for `model` under `config` (as `EngineConfig.for_model` fills it in).
+    """Blocks for `model` under `config` (as `EngineConfig.for_model` fills it in). Raises ValueError as `as_many`."""
+    return as_many(fitting_blocks(model, config), config)
+
+
+def as_many(fitting: int, config: EngineConfig) -> int:
+    """Blocks to take where `fitting` fit: as many as kv_blocks says, or as max_num_seqs sequences need.
 
     Raises ValueError where not even one sequence of max_model_len fits and kv_blocks was left open.
     """
     if config.kv_blocks is not None:
         return config.kv_blocks
-    shape, each = model.config, -(-config.max_model_len // config.block_size)
-    block = kv_bytes(shape.num_hidden_layers, shape.num_key_value_heads, shape.head_dim, config.block_size, model.dtype)
-    fitting = _free_bytes(model, config) // block
+    each = -(-config.max_model_len // config.block_size)
     if fitting < each:
         raise ValueError(
             f"The KV cache has room for {max(0, fitting) * config.block_size} tokens, less than "
@@ -34,6 +37,13 @@ def num_blocks_for(model: Llama, config: EngineConfig) -> int:
             "(gpu_memory_utilization, or kv_blocks)."
         )
     return min(fitting, config.max_num_seqs * each)
+
+
+def fitting_blocks(model: Llama, config: EngineConfig) -> int:
+    """Blocks that fit beside `model`, which may be a rank's part: its layers and its KV heads count."""
+    shape = model.config
+    block = kv_bytes(len(model.layers), shape.num_key_value_heads, shape.head_dim, config.block_size, model.dtype)
+    return _free_bytes(model, config) // block
 
 
 def _free_bytes(model: Llama, config: EngineConfig) -> int:

@@ -47,6 +47,9 @@ class SimulatedExecutor:
         self._before = self.step_time.seconds(shape, self._before)
         return Simulated(self.clock, self._before, shape.sampled)
 
+    def close(self) -> None:
+        """It holds nothing."""
+
 
 def shape_of(step: ScheduledStep) -> StepShape:
     """The sums of a scheduled step."""
