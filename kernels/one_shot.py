@@ -13,7 +13,6 @@ it has read, in call k + 1, what this program sent in call k + 1, after that fil
 there before the filling. Programs are told apart by number and count their own calls in memory, so this holds for
 calls of any sizes in any order, and in a CUDA graph, which always replays the same arguments.
 
-With OVERLAP (compute capability 9.0) it is a programmatic dependent launch, as in skinny_linear.py.
 Invariants: all ranks make the same calls in the same order, each on one stream. The sum goes in order of rank in
 float32, so all ranks hold the same bits. It loses from some hundred kilobytes on, where two-shot moves fewer bytes.
 """
@@ -23,6 +22,8 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
+
+from .early_start import begin, launch_options
 
 SLOTS = 3
 BLOCK, WARPS = 1024, 4
@@ -37,9 +38,7 @@ def _one_shot(
     WORD: tl.constexpr, NOTHING: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0)
-    if OVERLAP:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    begin(OVERLAP)
     call = tl.load(calls + program)
     at = program * BLOCK + tl.arange(0, BLOCK)
     inside = at < n
@@ -93,6 +92,6 @@ def one_shot(
     out = torch.empty_like(x)
     _one_shot[(triton.cdiv(x.numel(), block),)](
         out, x, own, pointers, calls, x.numel(), rank, ranks, capacity, block, _TL[own.dtype], nothing(x.dtype),
-        overlap, num_warps=warps, **({"launch_pdl": True} if overlap else {}),
+        overlap, num_warps=warps, **launch_options(overlap),
     )  # fmt: skip
     return out

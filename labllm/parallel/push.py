@@ -12,10 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from labllm.hardware import this_machine
+from labllm.hardware import can_start_early
 from labllm.parallel.symmetric import SymmetricBuffer
 
-OVERLAP_CAPABILITY = (9, 0)  # from here on a kernel can start before the one in front of it has ended
 MOST_BYTES = 2**20  # beyond, two-shot moves fewer bytes and NCCL has more programs
 
 
@@ -38,7 +37,7 @@ class PushAllReduce:
         self._slots.own.fill_(kernel.nothing(dtype))
         self._calls = torch.zeros(self.most // kernel.BLOCK, dtype=torch.int32, device=self._slots.own.device)
         device = self._slots.own.device
-        self._overlap = device.type == "cuda" and (this_machine("cuda").capability or (0, 0)) >= OVERLAP_CAPABILITY
+        self._overlap = can_start_early(device.type)
         if device.type == "cuda":
             torch.cuda.synchronize()
         dist.barrier(group)  # nobody writes before all slots are empty

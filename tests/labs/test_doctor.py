@@ -32,18 +32,6 @@ def test_every_question_gets_an_answer_and_every_no_a_way_out():
     findings = examine.examine()
     asked = {"Python", "torch", "device", "ranks", "triton", "memory", "disk", "LABLLM_HOME"}
     asked |= {"pico", "chromium", "ipykernel"}
-        "Python",
-        "torch",
-        "device",
-        "ranks",
-        "triton",
-        "memory",
-        "disk",
-        "LABLLM_HOME",
-        "pico",
-        "chromium",
-        "ipykernel",
-    }
     assert asked <= {f.name for f in findings}
     assert all(f.found for f in findings)
     assert all(f.mend for f in findings if f.blocks)
