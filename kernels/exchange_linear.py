@@ -18,9 +18,9 @@ where somebody wants it as a tensor. On the first rank a summand contains the re
 Two inboxes are used in turns. A rank writes to one for sum n + 2 only after it has collected sum n + 1, to which all
 others came after they had collected sum n: so nothing unread is overwritten, as long as every rank does the same sums.
 
-With OVERLAP (compute capability 9.0) all are programmatic dependent launches, as skinny_linear.py says. Invariant: each
-weight is read once; all ranks add in the order of the ranks and compute the same h, bit by bit. It loses with more than
-a few tokens, as skinny_linear.py does, and a program holds a whole row of h, so that H is at most some 16 thousand.
+With OVERLAP all start early (early_start.py). Invariant: each weight is read once; all ranks add in the order of the
+ranks and compute the same h, bit by bit. It loses with more than a few tokens, as skinny_linear.py does, and a program
+holds a whole row of h, so that H is at most some 16 thousand.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import triton
 import triton.language as tl
 
 from .activations import silu
+from .early_start import begin, launch_options
 from .skinny_linear import _tile
 
 
@@ -45,7 +46,7 @@ def push(inboxes, at, value, flag, inside, RANK: tl.constexpr, SIZE: tl.constexp
     word = (value.to(tl.int32, bitcast=True).to(tl.int64) << 32) | flag
     for peer in tl.static_range(SIZE):
         if peer != RANK:
-            inbox = tl.load(inboxes + peer).to(tl.pointer_type(tl.int64))
+            inbox = tl.multiple_of(tl.load(inboxes + peer).to(tl.pointer_type(tl.int64)), 16)
             tl.store(inbox + at, word, mask=inside)
 
 
@@ -82,9 +83,7 @@ def _push_linear(
     k = tl.arange(0, BLOCK_K)[None, :]
     sums = tl.zeros([BLOCK_N, BLOCK_K], tl.float32)
     w = _tile(weight, row, k, there & (k < K), K)
-    if OVERLAP:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    begin(OVERLAP)
     for start in tl.range(0, K, BLOCK_K):
         k = start + tl.arange(0, BLOCK_K)[None, :]
         ahead = k + BLOCK_K
@@ -118,9 +117,7 @@ def _collect_linear(
     row, column, there = n.to(tl.int64)[:, None], k[None, :], (n < N)[:, None] & inside[None, :]
     w = _tile(weight, row, column, there, K)
     u = _tile(weight, row + N, column, there, K) if GATED else 0.0
-    if OVERLAP:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    begin(OVERLAP)
     flag = flag_of(epoch, number)
     mine = tl.load(own + k, mask=inside, other=0.0)
     h = sum_of_ranks(mine, inbox + first, k, flag, inside, PART, RANK, SIZE)
@@ -151,9 +148,7 @@ def _close(
 ):  # fmt: skip
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < count
-    if OVERLAP:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    begin(OVERLAP)
     flag = flag_of(epoch, number)
     mine = tl.load(own + at, mask=inside, other=0.0)
     total = sum_of_ranks(mine, inbox + first, at, flag, inside, PART, RANK, SIZE)
@@ -172,7 +167,7 @@ def push_linear(
     _push_linear[(triton.cdiv(outputs, block_n),)](
         own, x, weight, bias, residual, own_before, inboxes, inbox, epoch, number, number % 2 * size * room, before,
         before % 2 * size * room, N=outputs, K=inputs, PART=room, RANK=rank, SIZE=size, BLOCK_N=block_n,
-        BLOCK_K=block_k, OVERLAP=overlap, num_warps=num_warps, **({"launch_pdl": True} if overlap else {}),
+        BLOCK_K=block_k, OVERLAP=overlap, num_warps=num_warps, **launch_options(overlap),
     )  # fmt: skip
 
 
@@ -189,7 +184,7 @@ def collect_linear(
         out, own, weight, bias, gain, inbox, epoch, number, number % 2 * size * room, eps,
         N=outputs, K=inputs, GATED=gated, PART=room, RANK=rank, SIZE=size, BLOCK_N=block_n,
         BLOCK_K=triton.next_power_of_2(inputs), OVERLAP=overlap, num_warps=num_warps,
-        **({"launch_pdl": True} if overlap else {}),
+        **launch_options(overlap),
     )  # fmt: skip
 
 
@@ -201,5 +196,5 @@ def close(
     _, size, room = inbox.shape
     _close[(triton.cdiv(out.numel(), block),)](
         out, own, inbox, epoch, number, number % 2 * size * room, out.numel(), PART=room, RANK=rank, SIZE=size,
-        BLOCK=block, OVERLAP=overlap, num_warps=num_warps, **({"launch_pdl": True} if overlap else {}),
+        BLOCK=block, OVERLAP=overlap, num_warps=num_warps, **launch_options(overlap),
     )  # fmt: skip

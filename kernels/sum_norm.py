@@ -6,7 +6,7 @@ A program takes one token. It writes its row of x into a slot of every peer's me
 and goes on as add_norm.py does. Slots, counters and -0.0 for 'nothing has come' are those of one_shot.py, which says
 why a slot can be used again; a program counts the calls of its row.
 
-With OVERLAP (compute capability 9.0) it is a programmatic dependent launch, as skinny_linear.py says.
+With OVERLAP it starts early, as early_start.py says.
 Invariant: all ranks add in the order of the ranks, so they hold the same bits. It loses where T H is some hundred
 kilobytes and more: every row is read by all ranks and normalised by each of them.
 """
@@ -17,6 +17,7 @@ import torch
 import triton
 import triton.language as tl
 
+from .early_start import begin, launch_options
 from .one_shot import SLOTS, WORDS, nothing
 
 _TL = {torch.int16: tl.int16, torch.int32: tl.int32}
@@ -32,9 +33,7 @@ def _sum_add_rms_norm(
     k = tl.arange(0, BLOCK)
     inside, at = k < HIDDEN, row * HIDDEN + k
     w = tl.load(weight + k, mask=inside, other=0.0).to(tl.float32)
-    if OVERLAP:
-        tl.extra.cuda.gdc_launch_dependents()
-        tl.extra.cuda.gdc_wait()
+    begin(OVERLAP)
     call = tl.load(calls + row)
     piece = tl.load(x + at, mask=inside, other=0.0).to(WORD, bitcast=True)
     piece = tl.where(piece == NOTHING, 0, piece).to(WORD)
@@ -78,7 +77,7 @@ def sum_add_rms_norm(
         out, total, x, residual, weight, own, pointers, calls, eps,
         HIDDEN=hidden, BLOCK=triton.next_power_of_2(hidden), RANK=rank, RANKS=ranks, CAPACITY=capacity,
         WORD=_TL[own.dtype], NOTHING=nothing(x.dtype), OVERLAP=overlap, num_warps=num_warps,
-        **({"launch_pdl": True} if overlap else {}),
+        **launch_options(overlap),
     )  # fmt: skip
 
 

@@ -18,8 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from labllm.hardware import this_machine
-from labllm.parallel.sum_norm import can_overlap
+from labllm.hardware import can_start_early, this_machine
 from labllm.parallel.symmetric import SymmetricBuffer
 
 
@@ -46,7 +45,7 @@ class Exchange:
         self._inbox, self._inboxes = self._buffer.own, self._buffer.pointers
         self._epoch = torch.zeros(1, dtype=torch.int64, device=self._inbox.device)
         self._number = 0
-        self._overlap = can_overlap(self._inbox.device.type)
+        self._overlap = can_start_early(self._inbox.device.type)
 
     def begin(self) -> None:
         """Before the first sum of a step; a captured graph holds it."""

@@ -11,16 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from labllm.hardware import this_machine, triton_mode
+from labllm.hardware import can_start_early
 from labllm.parallel.symmetric import SymmetricBuffer
-
-OVERLAP_CAPABILITY = (9, 0)  # from here on a kernel can start before the one in front of it has ended
-
-
-def can_overlap(device: str) -> bool:
-    """Whether programmatic dependent launches run on the device."""
-    capability = this_machine(device).capability
-    return triton_mode(device) == "compiled" and capability is not None and capability >= OVERLAP_CAPABILITY
 
 
 class SumAddNorm:
@@ -44,7 +36,7 @@ class SumAddNorm:
         self._slots.own.fill_(kernel.nothing(dtype))
         device = self._slots.own.device
         self._calls = torch.zeros(max_tokens, dtype=torch.int32, device=device)
-        self._overlap = can_overlap(device.type)
+        self._overlap = can_start_early(device.type)
         if device.type == "cuda":
             torch.cuda.synchronize()
         dist.barrier(group)  # nobody writes before all slots are empty
