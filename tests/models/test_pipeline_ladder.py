@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from labllm.bench import measure
-from labllm.models.pipeline.ladder import PIPELINE, layers_of
+from labllm.models.pipeline.ladder import PIPELINE
+from labllm.models.pipeline.running import layers_of
 from labllm.models.pipeline.workload import Pipelined
 from labllm.parallel.clock import RankRunClock
 
@@ -19,6 +20,7 @@ PREFILL = Pipelined(2, batch=1, context=128, queries=128, steps=1)
 @pytest.mark.parametrize("workload", [DECODE, PREFILL], ids=["decode", "prefill"])
 def test_every_rung_is_right_and_says_how_its_stages_spent_their_time(workload: Pipelined) -> None:
     records = {record.rung: record for record in measure(QUICK, workload, device="cpu")}
+    assert records.pop("continuous, push").status == "cannot run here"
     assert list(records) == ["one GPU", "fill-drain", "continuous"]
     assert {r.status for r in records.values()} == {"ok"}, [r.reason for r in records.values()]
     tokens = workload.micro_batches * workload.batch * workload.queries * workload.steps

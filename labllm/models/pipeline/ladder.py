@@ -7,117 +7,30 @@ tells what micro-batches cost besides bubbles: each reads all weights, where one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
-
-from torch import Tensor
+from typing import Any
 
 from labllm.attention.paged_attend import PagedAttention
-from labllm.bench import TOLERANCE, Close, Ladder, Rung, torch_dtype
-from labllm.bench.compare import Verdict
+from labllm.bench import Ladder, Rung
 from labllm.models.cost import step_cost
-from labllm.models.load import from_config
 from labllm.models.operations import FUSED
 from labllm.models.packed import code_of
-from labllm.models.pipeline.cut import stage_memory, stages_of
+from labllm.models.pipeline.cut import stage_memory
+from labllm.models.pipeline.running import Answer, OfLastStage, layers_of, one_gpu, pipeline, run
 from labllm.models.pipeline.stage import FixedStage
-from labllm.models.pipeline.workload import PipelineCase, Pipelined, inputs, random_cache, reference
-from labllm.parallel import rank
+from labllm.models.pipeline.workload import Pipelined, inputs, reference
 from labllm.parallel.clock import RankRunClock
-from labllm.parallel.mesh import mesh
 from labllm.parallel.on_ranks import on_ranks
-from labllm.parallel.pipeline import run_stage
-from labllm.parallel.ring import Ring
-from labllm.parallel.schedules import SCHEDULES, Schedule
-from labllm.parallel.split import split_heads
-from labllm.parallel.stopwatch import Stopwatch, gathered
-from labllm.parallel.tensor import TensorParallel
+from labllm.parallel.push import push
+from labllm.parallel.schedules import SCHEDULES
+from labllm.parallel.stopwatch import gathered
 from labllm.parallel.timeline import bubble, stage_seconds
 from labllm.roofline import DTYPE_BYTES, Cost
 
 KERNEL_FILES = ("add_norm", "gated", "rope_kv_write", "skinny_linear", "split_decode")
 CODE = (*code_of(FUSED), PagedAttention, FixedStage, *(f"labllm.kernels.{name}" for name in KERNEL_FILES))
-
-
-@dataclass(frozen=True)
-class Running:
-    """A rank's prepared part: `call(watch)` runs it; logits [micro_batches B, V] come out on the last stage's ranks."""
-
-    call: Callable[[Stopwatch], Tensor | None]
-    device: str
-    depth: int
-
-
-class Answer(NamedTuple):
-    """The logits, where they are, of a model of `depth` layers, and when this rank's tasks began and ended."""
-
-    logits: Tensor | None
-    stopwatch: Stopwatch
-    depth: int
-
-
-def run(running: Running) -> Answer:
-    """One run of this rank's part; every rank runs its own."""
-    stopwatch = Stopwatch(running.device)
-    return Answer(running.call(stopwatch), stopwatch, running.depth)
-
-
-def layers_of(w: Pipelined) -> tuple[range, ...]:
-    """Where the workload's model is cut: by bytes in decode, by FLOPs in a prefill."""
-    by = (lambda cost: cost.bytes) if w.queries == 1 else (lambda cost: cost.flops)
-    return stages_of(w.config, w.stages, w.batch, w.queries, w.context, DTYPE_BYTES[w.dtype], by)
-
-
-def pipeline(schedule: str, case: PipelineCase, cut: Sequence[range] | None = None) -> Running:
-    """This rank's stage, its weights and its cache, under a schedule of SCHEDULES; `cut` in place of `layers_of`."""
-    w = case.workload
-    grid = mesh(w.stages, w.tensor_parallel)
-    ring = Ring.of(grid)
-    shared = TensorParallel.of(grid.get_group("tp")) if w.tensor_parallel > 1 else TensorParallel()
-    layers = (cut or layers_of(w))[ring.stage]
-    return _running(case, ring, layers, shared, SCHEDULES[schedule](w.stages, w.micro_batches))
-
-
-def one_gpu(case: PipelineCase) -> Running:
-    """The whole model on the first rank, one micro-batch after the other; other ranks have nothing to do."""
-    w = case.workload
-    depth = w.config.num_hidden_layers
-    if rank() > 0:
-        return Running(lambda watch: None, case.device, depth)
-    return _running(case, Ring.alone(), range(depth), TensorParallel(), SCHEDULES["fill-drain"](1, w.micro_batches))
-
-
-def _running(case: PipelineCase, ring: Ring, layers: range, shared: TensorParallel, schedule: Schedule) -> Running:
-    w, config = case.workload, case.workload.config
-    parallel = shared if shared.size > 1 else None
-    model = from_config(
-        config, case.device, torch_dtype(w), case.seed, layers=layers, operations=FUSED, tensor_parallel=parallel
-    )
-    heads = split_heads(config.num_attention_heads, config.num_key_value_heads, shared.rank, shared.size).kv
-    stage = FixedStage(model.with_attend(PagedAttention(random_cache(case, layers, heads))), case.ids, case.steps)
-
-    def call(watch: Stopwatch) -> Tensor | None:
-        run_stage(ring, schedule, stage, case.ids, w.steps, watch)
-        return stage.logits()
-
-    return Running(call, case.device, config.num_hidden_layers)
-
-
-@dataclass(frozen=True)
-class OfLastStage:
-    """Relative error of the logits under the tolerance of a model's depth; a rank without logits has none."""
-
-    close: Close = field(default_factory=lambda: Close(rows=64))
-
-    def __call__(self, out: Answer, reference: Callable[[Any], Any], dtype: str, seed: int) -> Verdict:
-        """As `Comparison`."""
-        tolerance = TOLERANCE[dtype] * out.depth**0.5
-        if out.logits is None:
-            return Verdict(0.0, tolerance)
-        verdict = self.close(out.logits, reference, dtype, seed)
-        return Verdict(verdict.error, tolerance, "" if verdict.error <= tolerance else verdict.reason)
 
 
 def _metrics(w: Pipelined, out: Answer, seconds: float | None) -> Mapping[str, tuple[float, str]]:
@@ -163,6 +76,10 @@ def _refuses(w: Pipelined) -> str | None:
     return None
 
 
+def _alone_in_its_stage(w: Pipelined) -> str | None:
+    return _refuses(w) or ("a stage of one rank has nothing to sum" if w.tensor_parallel == 1 else None)
+
+
 def _rung(schedule: str, about: str) -> Rung:
     return Rung(
         schedule,
@@ -173,6 +90,19 @@ def _rung(schedule: str, about: str) -> Rung:
         moved=lambda w: _moved(w.ranks, w),
         memory=lambda w: _memory(layers_of(w), w.tensor_parallel, w),
         sources=(*CODE, SCHEDULES[schedule]),
+    )
+
+
+def _pushed(rung: Rung) -> Rung:
+    """The rung with sums over a stage's ranks by our own kernel."""
+    return replace(
+        rung,
+        name=f"{rung.name}, push",
+        prepare=partial(pipeline, rung.name, all_reduce="push"),
+        about="sums within a stage in one message each",
+        needs=("cuda", "triton"),
+        refuses=_alone_in_its_stage,
+        sources=(*rung.sources, push, "labllm.kernels.one_shot"),
     )
 
 
@@ -188,10 +118,36 @@ ALONE = Rung(
 )
 
 
-def _eights(model: str, *micro_batches: int, **fields: Any) -> tuple[Pipelined, ...]:
+FILL_DRAIN = _rung("fill-drain", "stages work at the same time, on different micro-batches")
+CONTINUOUS = _rung("continuous", "no drain between steps: a micro-batch enters again as soon as its ids are back")
+
+
+def _sweep(model: str, micro_batches: Sequence[int], **fields: Any) -> tuple[Pipelined, ...]:
     base = Pipelined(batch=8, context=1024, model=model, dtype="bfloat16")
     return tuple(replace(base, micro_batches=m, **fields) for m in micro_batches)
 
+
+def _grid(ranks: int, tensor_parallel: int, micro_batches: Sequence[int]) -> tuple[Pipelined, ...]:
+    """Both large models on such stages: decode at 1, 32 and 128 sequences a micro-batch, and prefill of 4k tokens."""
+    where = {"ranks": ranks, "tensor_parallel": tensor_parallel}
+    prompts = {"context": 4096, "queries": 4096, "steps": 1, "batch": 1}
+    return tuple(
+        workload
+        for model in ("Llama-3.1-8B", "Llama-3.1-70B")
+        for workload in (
+            *_sweep(model, micro_batches, batch=32, **where),
+            *_sweep(model, (1,), batch=1, **where),
+            *_sweep(model, (1,), batch=128, **where),
+            *_sweep(model, (1, 8), **where, **prompts),
+        )
+    )
+
+
+TWO = (
+    *_sweep("Llama-3.1-8B", (1, 2, 3, 4, 6, 8, 16)),
+    *_sweep("Llama-3.1-8B", (1, 4, 8), batch=32),
+    *_sweep("Llama-3.1-8B", (1, 4, 8), context=2048, queries=2048, steps=1, batch=1),
+)
 
 PIPELINE = Ladder(
     name="pipeline-parallel",
@@ -204,14 +160,12 @@ PIPELINE = Ladder(
     metrics=_metrics,
     clock=RankRunClock(most=9),
     ranks=on_ranks,
-    rungs=(
-        ALONE,
-        _rung("fill-drain", "stages work at the same time, on different micro-batches"),
-        _rung("continuous", "no drain between steps: a micro-batch enters again as soon as its ids are back"),
-    ),
+    rungs=(ALONE, FILL_DRAIN, CONTINUOUS, _pushed(CONTINUOUS)),
     sizes={
         "fast": (Pipelined(2, batch=1, context=128, steps=2),),
         "small": tuple(Pipelined(m) for m in (1, 2, 4, 8)),
-        "full": _eights("Llama-3.1-8B", 1, 2, 3, 4, 6, 8),
+        "full": TWO,
+        "four": (*TWO, *_grid(4, 2, (1, 8))),
+        "eight": (*TWO, *_grid(8, 4, (1, 2, 4, 8, 16))),
     },
 )

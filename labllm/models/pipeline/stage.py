@@ -17,7 +17,7 @@ from torch import Tensor
 
 from labllm.cache.step import Step
 from labllm.models.llama import Llama
-from labllm.models.replay import captured
+from labllm.models.replay import WARM_UP, captured
 from labllm.parallel.schedules import Task
 
 Answer = tuple[Tensor, Tensor]
@@ -63,4 +63,6 @@ class FixedStage:
             out = self._model(self._sources[j], self._steps[j])
             return (out.argmax(dim=-1), out) if self._model.last else (out.contiguous(), out)
 
-        return call if pool is None or not self._steps[j].decodes else captured(call, pool)
+        if pool is None or not self._steps[j].decodes:
+            return call
+        return captured(call, pool, WARM_UP if j == 0 else 0)  # all micro-batches run the same kernels
