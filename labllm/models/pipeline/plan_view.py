@@ -1,4 +1,4 @@
-"""Eight GPUs for one model as a panel: tp x pp for one user who waits, and for many at once, over links of one's choice.
+"""Eight GPUs for one model as a panel: tp x pp for one user who waits and for many at once, over chosen links.
 
 By formula from datasheets (`plan`), with steps at their floors; the latency of a message stands in no datasheet and is
 a control. With two hosts a layer that is shared by more GPUs than a host has talks over the link between them. It loses
@@ -112,15 +112,15 @@ def chart(found: list[Way], title: str, subtitle: str, sequences: int) -> Figure
 
 def conclusion(found: list[Way], sequences: int) -> str:
     """The best way for one and for many, and what of the eightfold speed one user gets."""
-    fit = [way for way in found if way.many.fits]
-    if not fit:
-        return f"With {_users(sequences)} the model fits {COUNT} such GPUs in no way."
-    fast = min(fit, key=lambda way: way.one.token)
-    much = max(fit, key=lambda way: way.many.throughput)
-    shares = ", ".join(f"{way.one.of_one_token:.0%} by {way.name}" for way in fit)
+    if not any(way.one.fits for way in found):
+        return f"The model fits {COUNT} such GPUs in no way."
+    fast = min((way for way in found if way.one.fits), key=lambda way: way.one.token)
+    shares = ", ".join(f"{way.one.of_one_token:.0%} by {way.name}" for way in found)
+    many = max((way for way in found if way.many.fits), key=lambda way: way.many.throughput, default=None)
+    served = f"by {many.name} ({many.many.throughput:,.0f} tokens/s)" if many else "in no way, for lack of memory"
     return (
-        f"One user is served best by {fast.name} ({engineering(fast.one.token, 's')} a token), {_users(sequences)} by "
-        f"{much.name} ({much.many.throughput:,.0f} tokens/s). Of the {COUNT}-fold speed one user gets {shares}."
+        f"One user is served best by {fast.name} ({engineering(fast.one.token, 's')} a token), {_users(sequences)} "
+        f"{served}. Of the {COUNT}-fold speed one user gets {shares}."
     )
 
 
