@@ -30,7 +30,7 @@ import triton
 import triton.language as tl
 
 from .int4_words import MAGIC, OFFSET, fetch_ahead, places, spread
-from .split_sum import collect, hand_in
+from .split_sum import sum_of_parts
 
 LEAST = tl.constexpr(1e-20)  # in place of a scale of zero, by which nothing could be divided
 
@@ -69,7 +69,7 @@ def _int4_linear(
 ):  # fmt: skip
     DTYPE: tl.constexpr = x.dtype.element_ty
     STEP: tl.constexpr = BLOCK_K // 64 * 512
-    row_tile, split, splits = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    row_tile, split = tl.program_id(0), tl.program_id(1)
     m = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = row_tile * BLOCK_N + tl.arange(0, BLOCK_N)
     some = m < M
@@ -102,13 +102,9 @@ def _int4_linear(
     inside = some[None, :] & (n < N)[:, None]
     y_at = y + m[None, :].to(tl.int64) * N + n[:, None]
     if SPLIT:
-        tile = tl.program_id(2) * tl.num_programs(0) + row_tile
-        at = partial + tile.to(tl.int64) * (splits * BLOCK_M * BLOCK_N)
-        at += tl.arange(0, BLOCK_M)[None, :] * BLOCK_N + tl.arange(0, BLOCK_N)[:, None]
-        if hand_in(at, acc, arrivals + tile, split, splits, inside):
-            tl.store(y_at, collect(at, acc, arrivals + tile, splits, inside).to(DTYPE), mask=inside)
-    else:
-        tl.store(y_at, acc.to(DTYPE), mask=inside)
+        acc, last_to_arrive = sum_of_parts(partial, arrivals, acc, inside)
+        inside &= last_to_arrive
+    tl.store(y_at, acc.to(DTYPE), mask=inside)
 
 
 def int4_linear(

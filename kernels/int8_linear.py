@@ -17,12 +17,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .split_sum import collect, hand_in
-
-
-@triton.jit
-def _scaled(acc, row, column):
-    return acc.to(tl.float32) * row[None, :] * column[:, None]
+from .split_sum import sum_of_parts
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -49,14 +44,10 @@ def _int8_linear(
     inside = (m < M)[None, :] & (n < N)[:, None]
     y_at = y + m[None, :].to(tl.int64) * N + n[:, None]
     if SPLIT:
-        tile = tl.program_id(2) * tl.num_programs(0) + row_tile
-        at = partial + tile.to(tl.int64) * (splits * BLOCK_M * BLOCK_N)
-        at += tl.arange(0, BLOCK_M)[None, :] * BLOCK_N + tl.arange(0, BLOCK_N)[:, None]
-        if hand_in(at, acc, arrivals + tile, split, splits, inside):
-            total = collect(at, acc, arrivals + tile, splits, inside)
-            tl.store(y_at, _scaled(total, row, column).to(y.dtype.element_ty), mask=inside)
-    else:
-        tl.store(y_at, _scaled(acc, row, column).to(y.dtype.element_ty), mask=inside)
+        acc, last_to_arrive = sum_of_parts(partial, arrivals, acc, inside)
+        inside &= last_to_arrive
+    scaled = acc.to(tl.float32) * row[None, :] * column[:, None]
+    tl.store(y_at, scaled.to(y.dtype.element_ty), mask=inside)
 
 
 def int8_linear(

@@ -15,20 +15,24 @@ import triton.language as tl
 
 
 @triton.jit
-def hand_in(at, part, counter, split, splits, inside):
-    """Store `part` as number `split` of the tile whose parts begin at pointers `at`; True in the last of `splits`."""
-    SIZE: tl.constexpr = part.shape[0] * part.shape[1]
-    tl.store(at + split * SIZE, part, mask=inside)
+def sum_of_parts(partial, arrivals, part, inside):
+    """`(sum, whether this program finishes its tile last)`: only there the sum is whole, elsewhere it is `part`.
+
+    Grid (tiles of outputs, splits, tiles of tokens), part and inside `[outputs, tokens]`; partial `[tiles, splits,
+    tokens, outputs]` in the dtype of part, arrivals `[tiles]` int32.
+    """
+    OUTPUTS: tl.constexpr = part.shape[0]
+    TOKENS: tl.constexpr = part.shape[1]
+    split, splits = tl.program_id(1), tl.num_programs(1)
+    tile = tl.program_id(2) * tl.num_programs(0) + tl.program_id(0)
+    at = partial + tile.to(tl.int64) * (splits * OUTPUTS * TOKENS)
+    at += tl.arange(0, TOKENS)[None, :] * OUTPUTS + tl.arange(0, OUTPUTS)[:, None]
+    tl.store(at + split * (OUTPUTS * TOKENS), part, mask=inside)
     tl.debug_barrier()
-    return tl.atomic_add(counter, 1, sem="acq_rel") == splits - 1
-
-
-@triton.jit
-def collect(at, like, counter, splits, inside):
-    """The sum of all parts, in the shape and dtype of `like`; the counter is zero again."""
-    SIZE: tl.constexpr = like.shape[0] * like.shape[1]
-    total = tl.zeros_like(like)
-    for split in tl.range(splits):
-        total += tl.load(at + split * SIZE, mask=inside, other=0, cache_modifier=".cg")
-    tl.store(counter, 0)
-    return total
+    last = tl.atomic_add(arrivals + tile, 1, sem="acq_rel") == splits - 1
+    if last:
+        part = tl.zeros_like(part)
+        for other in tl.range(splits):
+            part += tl.load(at + other * (OUTPUTS * TOKENS), mask=inside, other=0, cache_modifier=".cg")
+        tl.store(arrivals + tile, 0)
+    return part, last
