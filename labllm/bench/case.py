@@ -166,6 +166,7 @@ class Case:
         flags: list[str] = []
         datasheet = Roof.of_spec(machine.spec) if machine.spec else None
         for name, roof in (("of_datasheet", datasheet), ("of_ceiling", self.roof)):
+            roof = self.ladder.roof(roof) if roof else None
             floor = roof.seconds(cost, self.dtype) if roof else None
             if roof and floor is not None:
                 shares[name] = floor / spread.median

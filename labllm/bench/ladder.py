@@ -18,6 +18,7 @@ from typing import Any
 from labllm.bench.clock import Clock, KernelClock
 from labllm.bench.compare import Close, Comparison
 from labllm.bench.record import Record
+from labllm.bench.roof import Roof
 from labllm.roofline import Cost
 
 
@@ -84,6 +85,7 @@ class Ladder:
     input_bytes(workload)                         bytes of the inputs, by formula
     metrics(workload, out, seconds)               further named figures: {name: (value, unit)}
     sizes                                         named lists of workloads: 'fast', 'small', 'full'
+    roof(roof) -> Roof or None                    what limits the work, from the device's roof (default: all of it)
     ranks(case, rung) -> Record                   checks and times a rung on several ranks at once
                                                   (`parallel.on_ranks`): then inputs, reference and cost are one rank's
     """
@@ -100,6 +102,7 @@ class Ladder:
     metrics: Callable[[Any, Any, float | None], Mapping[str, tuple[float, str]]] | None = None
     compare: Comparison = field(default_factory=Close)
     clock: Clock = field(default_factory=KernelClock)
+    roof: Callable[[Roof], Roof | None] = _as_is
     ranks: Callable[[Any, Rung], Record] | None = None
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from labllm.devices import DeviceSpec
 from labllm.roofline import Cost, attainable_seconds
@@ -24,8 +24,12 @@ class Roof:
 
     @classmethod
     def of_spec(cls, spec: DeviceSpec) -> Roof:
-        """The datasheet's roof."""
-        return cls(spec.name, "datasheet", spec.bandwidth, dict(spec.flops))
+        """The datasheet's roof; its part 'link' is what passes to other devices, in bytes/s and direction."""
+        return cls(spec.name, "datasheet", spec.bandwidth, dict(spec.flops), {"link": spec.link})
+
+    def of(self, part: str) -> Roof | None:
+        """The roof of work that is bound by one part, or None where that is not known."""
+        return replace(self, bandwidth=self.parts[part]) if part in self.parts else None
 
     def seconds(self, cost: Cost, dtype: str) -> float | None:
         """The floor of `cost` in seconds, or None where the roof knows no rate for `dtype` and the work has FLOPs."""

@@ -4,7 +4,7 @@ A decode step of a tensor-parallel model sums some kilobytes twice a layer, a pr
 end only the number of steps counts, at the other only the bytes. `communication.fit` turns a curve into two constants.
 
 Compulsory are the bytes that must leave a rank (`communication.wire_bytes`), so a record's bandwidth is what the link
-carried. Data are warm, as the product that is summed is in use.
+carried, and the roof is the link. Data are warm, as the product that is summed is in use.
 """
 
 from __future__ import annotations
@@ -154,6 +154,7 @@ def _ladder(name: str, title: str, operation: str, inputs: Any, reference: Any, 
         rungs=rungs,
         sizes=_sizes(4 * MIB, 256 * MIB),
         clock=RankClock(cold=False),
+        roof=lambda roof: roof.of("link"),
         ranks=on_ranks,
     )
 

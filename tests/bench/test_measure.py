@@ -164,3 +164,11 @@ def test_what_cannot_be_captured_is_marked() -> None:
     syncs = toy.Rung("syncs", lambda x: 2 * x if x.sum().item() else x)
     methods = {r.rung: r.method for r in measure(toy.ladder(toy.HONEST, syncs), toy.Double(64), device="cuda")}
     assert "with launch" in methods["syncs"] and "graph" in methods["honest"]
+
+
+def test_a_ladder_says_which_part_of_the_machine_limits_it() -> None:
+    roof = Roof("x", "measured", 1e30, {"float32": 1e30}, {"link": 1e20})
+    for limit, bandwidth in ((lambda r: r, 1e30), (lambda r: r.of("link"), 1e20), (lambda r: r.of("other"), None)):
+        (record,) = measure(toy.ladder(toy.HONEST, roof=limit), toy.Double(64), device="cpu", roof=roof)
+        want = pytest.approx(8 * 64 / bandwidth / record.seconds) if bandwidth else None
+        assert record.of_ceiling == want
