@@ -57,6 +57,16 @@ def test_a_paged_cache_refuses() -> None:
 
 
 @settings(max_examples=60, deadline=None)
+def test_a_stage_keeps_its_layers_under_the_models_numbers() -> None:
+    cache = PagedCache(2, 3, 4, 2, 3, first_layer=5)
+    k, v = torch.randn(2, 2, 2, 3)
+    cache.write(6, k, v, torch.tensor([0, 11]))
+    assert cache.layers == range(5, 7) and torch.equal(cache.pool[1, 0, [0, 11]], k) and not cache.k(5).any()
+    for layer in (0, 4, 7):
+        with pytest.raises(ValueError, match=rf"layers 5 to 6; got layer {layer}"):
+            cache.k(layer)
+
+
 @given(st.lists(st.tuples(st.sampled_from("wwwfx"), st.integers(0, 9), st.integers(1, 6)), max_size=40))
 def test_every_sequence_reads_back_what_it_wrote(operations: list[tuple[str, int, int]]) -> None:
     pool, cache = BlockPool(64, 4), PagedCache(1, 64, 4, 1, 1, torch.float64)
