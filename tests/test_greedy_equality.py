@@ -24,13 +24,17 @@ from labllm.models.llama import Llama
 from labllm.models.operations import FUSED
 from labllm.models.paged import PagedModel, generate_forked, generate_graphed, generate_paged
 from labllm.models.pico import pico, pico_tokenizer
+from labllm.models.pico.shape import PICO
+from labllm.parallel import Workers
 from labllm.serving.config import CHUNKED, CONTINUOUS, PREFIX, RUNGS, STATIC, EngineConfig
 from labllm.serving.engine import Engine
+from labllm.serving.executors.ranks import RankExecutor
 from labllm.serving.executors.real import RealExecutor
 from labllm.serving.intake import Intake
 from labllm.serving.llm import real_engine
 from labllm.serving.params import SamplingParams
 from labllm.serving.request import Request
+from labllm.serving.source import Source
 
 Ids = list[list[int]]
 TIE = 1e-4
@@ -118,6 +122,22 @@ def served_from(engine: Engine, requests: Sequence[Request], neighbours: Sequenc
     return [request.output.token_ids for request in requests]
 
 
+def on_ranks(
+    tensor: int, pipeline: int, device: str, workers: Workers | None = None, lookahead: int | None = None
+) -> Ids:
+    """By an engine over ranks, in chunks, with fewer seats than prompts."""
+    config = PREFIX.but(max_num_seqs=5, max_num_batched_tokens=33, max_model_len=128).for_model(PICO)
+    config = config.but(tensor_parallel_size=tensor, pipeline_parallel_size=pipeline)
+    executor = RankExecutor(Source("pico"), config, device, workers, lookahead)
+    try:
+        engine = Engine.of(executor, config, executor.num_blocks, PICO.vocab_size)
+        intake, params = Intake(engine, PICO), SamplingParams(max_tokens=NEW_TOKENS, temperature=0.0, ignore_eos=True)
+        return served_from(engine, [intake.requests(prompt, params)[0] for prompt in batches()["unequal lengths"]])
+    finally:
+        executor.close()
+
+
+RANKS = [(2, 1), (1, 2), (2, 2)]  # tensor parallel, pipeline parallel
 SERVED: dict[str, Callable[[Llama, Ids, int], Ids]] = {
     **{name: partial(served, config=config.but(max_num_seqs=8)) for name, config in RUNGS.items()},
     **{f"{name}, two seats": partial(served, config=config.but(max_num_seqs=2)) for name, config in RUNGS.items()},
@@ -244,6 +264,31 @@ def device(request: pytest.FixtureRequest) -> str:
 def test_greedy_ids_are_the_same_along(path: str, device: str, record_property: Callable[[str, object], None]) -> None:
     made = PATHS[path](model_on(device), batches()["unequal lengths"], NEW_TOKENS)
     record_property("ties", ties(made, reference("unequal lengths", device)))
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["ids at once", "ids one step late"])
+@pytest.mark.parametrize(("tensor", "pipeline"), RANKS, ids=lambda size: str(size))
+def test_greedy_ids_are_the_same_on_ranks(
+    tensor: int,
+    pipeline: int,
+    late: bool,
+    request: pytest.FixtureRequest,
+    record_property: Callable[[str, object], None],
+) -> None:
+    workers = request.getfixturevalue("workers" if tensor * pipeline == 2 else "four_workers")
+    made = on_ranks(tensor, pipeline, "cpu", workers, int(late))
+    record_property("ties", ties(made, reference("unequal lengths", "cpu")))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("tensor", "pipeline"), RANKS, ids=lambda size: str(size))
+def test_greedy_ids_are_the_same_on_gpus(
+    tensor: int, pipeline: int, record_property: Callable[[str, object], None]
+) -> None:
+    if torch.cuda.device_count() < tensor * pipeline:
+        pytest.skip(f"needs {tensor * pipeline} GPUs")
+    made = on_ranks(tensor, pipeline, "cuda")
+    record_property("ties", ties(made, reference("unequal lengths", "cuda")))
 
 
 @pytest.mark.parametrize("block_size", [1, 16, 64])

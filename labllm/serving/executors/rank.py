@@ -79,6 +79,10 @@ class RankSide:
             self.runner.settle()
         return self._flights.popleft().wait()
 
+    def close(self) -> None:
+        """Drop graphs and cache."""
+        self.runner.close()
+
 
 def fitting(shard: Shard) -> int:
     return shard.fitting_blocks()
@@ -94,3 +98,7 @@ def start(side: RankSide, work: Work) -> None:
 
 def read(side: RankSide) -> Tokens:
     return side.read()
+
+
+def close(side: RankSide) -> None:
+    side.close()

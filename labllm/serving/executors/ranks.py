@@ -49,7 +49,7 @@ class RankExecutor:
         lookahead: int | None = None,
     ) -> None:
         check(source, config, device)
-        self._own = workers is None
+        self._own, self._side = workers is None, None
         self._workers = workers or Workers(config.num_ranks, backend="nccl" if device == "cuda" else "gloo")
         self._reports = (config.pipeline_parallel_size - 1) * config.tensor_parallel_size
         try:
@@ -73,9 +73,11 @@ class RankExecutor:
 
     def close(self) -> None:
         """End the ranks, or where they are somebody else's drop what they hold; harmless when repeated."""
-        self._side = None
+        side, self._side = self._side, None
         if self._own:
             self._workers.close()
+        elif side is not None and not self._workers.closed:
+            self._workers.call(rank.close, side)
 
     def _asked(self, what: object, *arguments: object) -> list:
         if self._workers.closed or self._side is None:

@@ -10,6 +10,7 @@ still writes to it is safe.
 
 from __future__ import annotations
 
+import gc
 from contextlib import nullcontext
 from typing import NamedTuple
 
@@ -68,7 +69,9 @@ class Runner:
 
     @torch.inference_mode()
     def start(self, work: Work) -> Arriving:
-        """Start a step. Raises what the model raises."""
+        """Start a step. Raises what the model raises, and RuntimeError after `close`."""
+        if self.model is None:
+            raise RuntimeError("This engine was closed; make a new one.")
         begun = None if self.clock is None else self.clock.mark()
         batch = self.batches.of(work.wanted)
         with nullcontext() if self.threads is None else self.threads.step(len(work.inputs.ids)):
@@ -78,6 +81,9 @@ class Runner:
     def close(self) -> None:
         """Drop graphs and cache; no step can be started afterwards."""
         self.decode_steps = self.model = self.cache = None
+        gc.collect()  # a graph and what it calls name one another
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def _decode_steps(self, config: EngineConfig) -> DecodeSteps:
         return DecodeSteps(self.model, config, self.last_ids)
