@@ -56,7 +56,6 @@ def test_a_paged_cache_refuses() -> None:
         small().write(0, torch.zeros(1, 2, 3), torch.zeros(1, 2, 3), torch.tensor([20]))
 
 
-@settings(max_examples=60, deadline=None)
 def test_a_stage_keeps_its_layers_under_the_models_numbers() -> None:
     cache = PagedCache(2, 3, 4, 2, 3, first_layer=5)
     k, v = torch.randn(2, 2, 2, 3)
@@ -67,6 +66,7 @@ def test_a_stage_keeps_its_layers_under_the_models_numbers() -> None:
             cache.k(layer)
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("wwwfx"), st.integers(0, 9), st.integers(1, 6)), max_size=40))
 def test_every_sequence_reads_back_what_it_wrote(operations: list[tuple[str, int, int]]) -> None:
     pool, cache = BlockPool(64, 4), PagedCache(1, 64, 4, 1, 1, torch.float64)
