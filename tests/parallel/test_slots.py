@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from labllm.kernels.one_shot import SLOTS
 
 CALLS = 6
@@ -12,7 +11,7 @@ State = tuple[tuple[int, int], tuple[tuple[int, ...], tuple[int, ...]]]  # each 
 
 
 def after(state: State, rank: int, slots: int) -> State | None:
-    """The state once `rank` has done its next action; None where it must wait. Raises AssertionError on a wrong read."""
+    """The state once `rank` has done its next action; None where it must wait. AssertionError on a wrong read."""
     where, memory = list(state[0]), [list(own) for own in state[1]]
     call, action = where[rank]
     if call == CALLS:
@@ -30,7 +29,7 @@ def after(state: State, rank: int, slots: int) -> State | None:
 
 
 def go_through(slots: int) -> int:
-    """Visit every state; AssertionError where a rank reads wrongly or both wait for ever. Returns how many there are."""
+    """Visit every state; AssertionError where a read is wrong or both wait for ever. Returns how many there are."""
     start: State = (((0, 0), (0, 0)), ((NOTHING,) * slots,) * 2)
     waiting, seen = [start], {start}
     while waiting:
