@@ -25,7 +25,7 @@ from labllm.models.layers import LinearFactory, torch_linear
 from labllm.models.llama import Llama
 from labllm.models.operations import Operations
 from labllm.models.packing import pack, unpack
-from labllm.models.quantized_checkpoint import QuantizedCheckpoint, open_checkpoint
+from labllm.models.quantized_checkpoint import open_checkpoint
 from labllm.models.rope import rope_table
 from labllm.models.tensor_parallel.model import TensorParallelLlama
 from labllm.models.tensor_parallel.shards import holds, slices
@@ -51,18 +51,16 @@ def load(
     """The checkpoint in `folder` as a model for inference on `device`, weights converted to `dtype`.
 
     Linears that the checkpoint keeps quantised (GPTQ, AWQ, our own form) stay so, as `QuantizedLinear`, in place of
-    what `linear` makes; `with_route(model, fastest)` then gives them this machine's kernels. `layers` loads one
-    pipeline stage, `tensor_parallel` this rank's share of each layer. Raises CheckpointError (a ValueError) in one
-    sentence: config not supported, not to be shared by so many ranks, shard missing, pickled weights, tensor missing,
-    unexpected or of another shape; before weights are read.
+    what `linear` makes, in packed layers with their rows stacked; `with_route(model, fastest)` then gives them this
+    machine's kernels. `layers` loads one pipeline stage, `tensor_parallel` this rank's share of each layer. Raises
+    CheckpointError (a ValueError) in one sentence: config not supported, not to be shared by so many ranks, shard
+    missing, pickled weights, tensor missing, unexpected or of another shape; before weights are read.
     """
     try:
         config = ModelConfig.from_folder(folder)
     except ValueError as error:
         raise CheckpointError(str(error)) from None
     checkpoint = open_checkpoint(folder)
-    if isinstance(checkpoint, QuantizedCheckpoint) and operations is not None:
-        raise CheckpointError(f"{folder} is quantised, and packed layers take plain weights; leave out operations.")
     wanted = _shapes(config, layers)
     _compare(checkpoint, config, wanted, _shapes(config))
     try:
@@ -71,7 +69,10 @@ def load(
         raise CheckpointError(f"{folder}: {error}") from None
     rank = tensor_parallel or TensorParallel()
     mine = [name for name in wanted if holds(name, rank.rank)]
-    return _fill(model, checkpoint.tensors(mine, device, dtype, _slices(config, rank)))
+    try:
+        return _fill(model, checkpoint.tensors(mine, device, dtype, _slices(config, rank)))
+    except ValueError as error:
+        raise error if isinstance(error, CheckpointError) else CheckpointError(f"{folder}: {error}") from None
 
 
 def from_config(
@@ -154,7 +155,7 @@ def _fill(model: Llama, tensors: Iterable[tuple[str, Tensor | QuantizedLinear]])
         module = model.get_submodule(path)
         if hasattr(module, "load_tensor"):
             module.load_tensor(leaf, tensor)
-        elif isinstance(tensor, QuantizedLinear):
+        elif isinstance(tensor, nn.Module):
             tensor.bias = module.bias
             model.set_submodule(path, tensor)
         else:

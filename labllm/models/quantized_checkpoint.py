@@ -91,8 +91,10 @@ def save_quantized(model: Llama, folder: Path | str, dtype: torch.dtype | None =
 
     Norms, embedding and head are written in `dtype`, or as they are.
 
-    Raises ValueError for a model that has none, or linears of different bits or inputs.
+    Raises ValueError for a model that has none, or linears of different bits or inputs, or packed layers.
     """
+    if model.operations is not None:
+        raise ValueError("A quantised model is saved from plain layers: load it without operations.")
     linears = [module for module in model.modules() if isinstance(module, QuantizedLinear)]
     bits = {getattr(module.weight, "bits", 8) for module in linears}
     inputs = {next((name for name, route in ROUTES.items() if route is module.route), "none") for module in linears}

@@ -14,6 +14,7 @@ It loses where K is small: a group shorter than 32 spends more on its scale than
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -146,6 +147,21 @@ class QuantizedWeight:
             return values
         return torch.empty_like(values).index_copy_(1, self.order.long(), values)
 
+    @staticmethod
+    def stacked(weights: Sequence[QuantizedWeight]) -> QuantizedWeight:
+        """The rows of all, which share their inputs, as one weight. ValueError where they are not kept alike."""
+        first = weights[0]
+        if any(weight._kept() != first._kept() or not _equal(weight.order, first.order) for weight in weights):
+            raise ValueError("Weights are stacked that have the same bits, groups, zero points and order of inputs.")
+        scales = torch.cat([weight.scales.expand(weight.shape[0], -1) for weight in weights])
+        given = [weight.zeros.expand(weight.shape[0], -1) for weight in weights if weight.zeros is not None]
+        rows = torch.cat([weight.qweight for weight in weights])
+        zeros = torch.cat(given) if given else None
+        return QuantizedWeight(rows, scales, zeros, first.bits, first.group_size, first.order)
+
+    def _kept(self) -> tuple[int, int, int, torch.dtype, bool]:
+        return self.bits, self.group_size, self.shape[1], self.scales.dtype, self.zeros is None
+
     def split(self, sizes: list[int]) -> list[QuantizedWeight]:
         """Its rows in pieces of `sizes`, each a weight of its own. Raises ValueError where one scale is for all."""
         if len(self.scales) != self.shape[0]:
@@ -159,3 +175,7 @@ class QuantizedWeight:
         moved = (None if t is None else t.to(device) for t in (self.qweight, self.scales, self.zeros, self.order))
         qweight, scales, zeros, order = moved
         return QuantizedWeight(qweight, scales, zeros, self.bits, self.group_size, order)
+
+
+def _equal(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is b or (a is not None and b is not None and torch.equal(a, b))

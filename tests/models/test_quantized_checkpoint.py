@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from labllm.cache.step import Step
 from labllm.models.checkpoint import CheckpointError
 from labllm.models.load import load
 from labllm.models.operations import FUSED
+from labllm.models.packing import SideBySide, pack, stacked
 from labllm.models.quantized_checkpoint import save_quantized, with_route
 from labllm.quantization.module import QuantizedLinear, kept
 from labllm.quantization.routes import fastest
@@ -256,10 +258,31 @@ def test_broken_files_are_named(tmp_path: Path):
         load(quantised)
 
 
-def test_packed_layers_are_refused(tmp_path: Path):
-    quantised, _ = written(tmp_path, GPTQ | {"bits": 4}, gptq_writer(4, 1), 4)
-    with pytest.raises(CheckpointError, match="packed layers take plain weights; leave out operations"):
-        load(quantised, operations=FUSED)
+@pytest.mark.parametrize("case", CASES)
+def test_packed_layers_hold_the_rows_of_the_parts(case: str, tmp_path: Path):
+    config, writer, bits, act_order = CASES[case]
+    quantised, _ = written(tmp_path, config, writer, bits, act_order)
+    packed, plain = load(quantised, operations=FUSED), load(quantised)
+    mlp = packed.model.layers["0"].mlp.gate_up_proj
+    parts = [getattr(plain.model.layers["0"].mlp, name) for name in ("gate_proj", "up_proj")]
+    assert isinstance(mlp, SideBySide if act_order else QuantizedLinear), "here each part has an order of its own"
+    if not act_order:
+        assert torch.equal(mlp.weight.codes(), torch.cat([part.weight.codes() for part in parts]))
+    for model in (packed, with_route(packed, kept)):
+        assert relative_error(logits(model), logits(plain).double()) < 1e-5
+
+
+def test_parts_that_are_kept_differently_stay_side_by_side(tmp_path: Path):
+    model = load(written(tmp_path, GPTQ | {"bits": 4}, gptq_writer(4, 1), 4)[0])
+    gate, up = model.model.layers["0"].mlp.gate_proj, model.model.layers["0"].mlp.up_proj
+    order = torch.arange(K).flip(0).int()
+    turned = QuantizedLinear(replace(up.weight, order=order), route=up.route)
+    both = stacked([gate, turned])
+    x = torch.randn(3, K, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(both(x), torch.cat([gate(x), up(x[:, order])], dim=1))
+    assert isinstance(both, SideBySide) and isinstance(stacked([gate, up]), QuantizedLinear)
+    with pytest.raises(ValueError, match="q_proj is not quantised as the others are, or is missing"):
+        list(pack([("layers.0.self_attn.k_proj.weight", gate)], model.config))
 
 
 @pytest.mark.parametrize("case", ["gptq-v1", "gptq-act-order", "gptq-3"])
