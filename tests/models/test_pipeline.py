@@ -14,8 +14,9 @@ from labllm.models.config import ModelConfig
 from labllm.models.count import parameters
 from labllm.models.generate import generate_recompute
 from labllm.models.llama import Llama
-from labllm.models.load import from_config
+from labllm.models.load import from_config, load
 from labllm.models.operations import EAGER
+from labllm.models.pico import WEIGHTS, pico
 from labllm.models.pico.shape import PICO
 from labllm.models.pipeline.cut import part_costs, stage_memory, stages_of
 from labllm.models.pipeline.generate import generate_pipelined
@@ -70,6 +71,19 @@ def two_by_two(config: ModelConfig) -> list[list[int]] | None:
 def test_two_stages_of_two_ranks_write_what_the_whole_model_writes(four_workers: Workers, config: ModelConfig) -> None:
     expected = generate_recompute(made(config), PROMPTS, NEW)
     assert four_workers.call(two_by_two, config) == [None, None, expected, expected]
+
+
+def loaded(pp: int, tp: int) -> list[list[int]] | None:
+    grid = mesh(pp, tp)
+    ring, shared = Ring.of(grid), TensorParallel.of(grid.get_group("tp")) if tp > 1 else None
+    model = load(WEIGHTS, layers=stages_of(PICO, pp)[ring.stage], operations=EAGER, tensor_parallel=shared)
+    return generate_pipelined(model, ring, PROMPTS, NEW, 2)
+
+
+def test_pico_reads_its_stages_from_the_checkpoint(workers: Workers, four_workers: Workers) -> None:
+    expected = generate_recompute(pico("cpu"), PROMPTS, NEW)
+    assert workers.call(loaded, 2, 1) == [None, expected]
+    assert four_workers.call(loaded, 2, 2) == [None, None, expected, expected]
 
 
 def test_stages_that_follow_one_another_are_the_model() -> None:
