@@ -57,13 +57,13 @@ def _step(w: Pipelined, batch: int) -> Cost:
 
 
 def _memory(cut: Sequence[range], shared: int, w: Pipelined) -> float:
-    """The largest stage's part of weights and cache, logits, and a layer and the head in float64 for the reference."""
+    """The largest stage's part of weights and cache, what is computed, and a layer and the head in float64."""
     config, element, last = w.config, DTYPE_BYTES[w.dtype], w.config.num_hidden_layers - 1
     tokens = w.micro_batches * w.batch * w.context
     largest = max(stage_memory(config, layers, tokens, element) for layers in cut) / shared
     wide = stage_memory(config, range(last, last + 1), 0, DTYPE_BYTES["float64"] + element)
-    row = config.vocab_size + w.queries * 8 * config.intermediate_size
-    return largest + wide + w.micro_batches * w.batch * row * element
+    kept = w.micro_batches * w.batch * (config.vocab_size + w.queries * config.hidden_size)
+    return largest + wide + element * (kept + w.batch * w.queries * 8 * config.intermediate_size)
 
 
 def _refuses(w: Pipelined) -> str | None:

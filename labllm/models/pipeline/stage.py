@@ -44,8 +44,9 @@ class FixedStage:
 
     def compute(self, task: Task, x: Tensor) -> Tensor:
         """As `Stage.compute`; x is `landing` or what it was given."""
-        answer, logits = self._calls[task.micro_batch]()
-        self._last[task.micro_batch] = logits
+        answer, out = self._calls[task.micro_batch]()
+        if self._model.last:
+            self._last[task.micro_batch] = out
         return answer
 
     def logits(self) -> Tensor | None:
