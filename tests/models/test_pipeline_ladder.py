@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
+import cloudpickle
 import pytest
+import torch
 
 from labllm.bench import measure
 from labllm.models.pipeline.ladder import PIPELINE
-from labllm.models.pipeline.running import layers_of
-from labllm.models.pipeline.workload import Pipelined
+from labllm.models.pipeline.running import OfLastStage, layers_of, pipeline, run
+from labllm.models.pipeline.workload import Pipelined, inputs, reference
+from labllm.parallel import Workers, rank
 from labllm.parallel.clock import RankRunClock
+from labllm.parallel.schedules import SCHEDULES
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the ranks cannot import this file
 
 QUICK = replace(PIPELINE, clock=RankRunClock(budget=0.01, most=1))
 DECODE = Pipelined(3, batch=2, context=128, steps=2)
@@ -31,6 +38,22 @@ def test_every_rung_is_right_and_says_how_its_stages_spent_their_time(workload: 
         assert 0 <= record.metrics["bubble"].value < 1
     assert records["fill-drain"].source != records["continuous"].source
     assert records["one GPU"].moved.bytes == pytest.approx(2 * records["continuous"].moved.bytes)
+
+
+def judged(workload: Pipelined, schedule: str) -> tuple[float, float]:
+    with torch.inference_mode():
+        case = inputs(workload, "cpu", 0)
+        answer = run(pipeline(schedule, case))
+        verdict = OfLastStage()(answer, lambda rows: reference(case, rows), workload.dtype, 0)
+    assert (answer.logits is None) == (rank() < 2)
+    return verdict.error, verdict.tolerance
+
+
+@pytest.mark.parametrize("schedule", sorted(SCHEDULES))
+def test_two_stages_of_two_ranks_are_right(four_workers: Workers, schedule: str) -> None:
+    workload = Pipelined(2, ranks=4, batch=2, context=128, steps=2, tensor_parallel=2)
+    for error, tolerance in four_workers.call(judged, workload, schedule):
+        assert error <= tolerance
 
 
 def test_micro_batches_move_what_one_batch_moves_once() -> None:
