@@ -26,6 +26,7 @@ from labllm.serving.executors.real import RealExecutor
 from labllm.serving.executors.real_graphs import DecodeSteps
 from labllm.serving.executors.real_inputs import UNKNOWN, Preparer
 from labllm.serving.executors.real_threads import WORTH, Threads, sharing_pays
+from labllm.serving.executors.warm_up import warm_up
 from labllm.serving.request import Request
 from labllm.serving.scheduler import Chunk, ScheduledStep
 
@@ -166,3 +167,18 @@ def test_an_executor_leaves_the_threads_as_they_were(executor: RealExecutor, two
     one = running(BlockPool(20, 4), 0, [7, 8], 2, 2)
     executor.run(ScheduledStep([one], [1], (), 1, grown=[one]))
     assert torch.get_num_threads() == 2
+
+
+def test_a_warm_up_meets_the_largest_step_and_writes_nothing(executor: RealExecutor) -> None:
+    runner, seen = executor.runner, []
+    runner.cache.pool.normal_(generator=torch.Generator().manual_seed(0))
+    before = runner.cache.pool.clone()
+    model = runner.model.with_attend(runner.model.attend)
+    model.forward = lambda x, step: (
+        seen.append([new for new, _ in step.lengths]),
+        type(model).forward(model, x, step),
+    )[1]
+    warm_up(model, CONFIG, 60)
+    assert torch.equal(runner.cache.pool[:, :, :-1], before[:, :, :-1])
+    assert sum(seen[-1]) == CONFIG.max_num_batched_tokens and max(seen[-1]) <= CONFIG.max_model_len
+    assert {new[0] == 1 for new in seen} == {True, False}, "prompts alone, and decodes beside one"

@@ -68,6 +68,10 @@ class RankSide:
         )
         self._flights: deque[Arriving] = deque()
 
+    def lookahead(self) -> int:
+        """Steps that may be started before ids are read."""
+        return self.runner.lookahead
+
     def start(self, work: Work) -> None:
         """Compute a step, or on a GPU queue it."""
         self._flights.append(self.runner.start(work))
@@ -82,23 +86,3 @@ class RankSide:
     def close(self) -> None:
         """Drop graphs and cache."""
         self.runner.close()
-
-
-def fitting(shard: Shard) -> int:
-    return shard.fitting_blocks()
-
-
-def lookahead_of(side: RankSide) -> int:
-    return side.runner.lookahead
-
-
-def start(side: RankSide, work: Work) -> None:
-    side.start(work)
-
-
-def read(side: RankSide) -> Tokens:
-    return side.read()
-
-
-def close(side: RankSide) -> None:
-    side.close()

@@ -13,6 +13,9 @@ or hangs ends all of them: the steps in flight fail with its number and the caus
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 
 from labllm.models.tensor_parallel.shards import local_config
@@ -20,7 +23,7 @@ from labllm.parallel.failure import RankFailed
 from labllm.parallel.workers import Workers
 from labllm.serving.config import EngineConfig
 from labllm.serving.executor import Tokens
-from labllm.serving.executors import rank
+from labllm.serving.executors.rank import RankSide, Shard, stage_layers
 from labllm.serving.executors.real_inputs import Preparer
 from labllm.serving.executors.real_memory import as_many
 from labllm.serving.executors.real_rows import Rows
@@ -53,10 +56,10 @@ class RankExecutor:
         self._workers = workers or Workers(config.num_ranks, backend="nccl" if device == "cuda" else "gloo")
         self._reports = (config.pipeline_parallel_size - 1) * config.tensor_parallel_size
         try:
-            shard = self._workers.keep(rank.Shard, source, config)
-            self.num_blocks = as_many(min(self._workers.call(rank.fitting, shard)), config)
-            self._side = self._workers.keep(rank.RankSide, shard, self.num_blocks, lookahead)
-            self.lookahead = self._workers.call(rank.lookahead_of, self._side)[0]
+            shard = self._workers.keep(Shard, source, config)
+            self.num_blocks = as_many(min(self._workers.call(Shard.fitting_blocks, shard)), config)
+            self._side = self._workers.keep(RankSide, shard, self.num_blocks, lookahead)
+            self.lookahead = self._workers.call(RankSide.lookahead, self._side)[0]
         except BaseException:
             self.close()
             raise
@@ -64,12 +67,12 @@ class RankExecutor:
 
     def run(self, step: ScheduledStep) -> RankPending:
         """Start a step on every rank. Raises RuntimeError, naming rank and cause, where one fails or has failed."""
-        self._asked(rank.start, Work(self.prepare(step), self.rows(step)))
+        self._asked(RankSide.start, Work(self.prepare(step), self.rows(step)))
         return RankPending(self)
 
     def read(self) -> Tokens:
         """The ids of the oldest step that was started and not read; raises as `run`."""
-        return self._asked(rank.read)[self._reports]
+        return self._asked(RankSide.read)[self._reports]
 
     def close(self) -> None:
         """End the ranks, or where they are somebody else's drop what they hold; harmless when repeated."""
@@ -77,9 +80,9 @@ class RankExecutor:
         if self._own:
             self._workers.close()
         elif side is not None and not self._workers.closed:
-            self._workers.call(rank.close, side)
+            self._workers.call(RankSide.close, side)
 
-    def _asked(self, what: object, *arguments: object) -> list:
+    def _asked(self, what: Callable[..., Any], *arguments: object) -> list[Any]:
         if self._workers.closed or self._side is None:
             raise RuntimeError("The ranks of this engine have ended; make a new one.")
         try:
@@ -102,7 +105,7 @@ class RankPending:
 def check(source: Source, config: EngineConfig, device: str) -> None:
     """Raise ValueError, in a sentence, unless the model can be spread over the ranks that `config` asks for."""
     local_config(source.config(), 0, config.tensor_parallel_size)
-    rank.stage_layers(source, config)
+    stage_layers(source, config)
     gpus = torch.cuda.device_count() if device == "cuda" else config.num_ranks
     if config.num_ranks > gpus:
         raise ValueError(
