@@ -21,11 +21,14 @@ from labllm.cache.table import BlockTable
 from labllm.models.generate import collect, generate_cached, generate_recompute
 from labllm.models.heldout import held_out
 from labllm.models.llama import Llama
-from labllm.models.operations import FUSED
+from labllm.models.load import load
+from labllm.models.operations import EAGER, FUSED
 from labllm.models.paged import PagedModel, generate_forked, generate_graphed, generate_paged
-from labllm.models.pico import pico, pico_tokenizer
+from labllm.models.pico import WEIGHTS, pico, pico_tokenizer
 from labllm.models.pico.shape import PICO
+from labllm.models.tensor_parallel.sequence import sequence_parallel
 from labllm.parallel import Workers
+from labllm.parallel.tensor import TensorParallel
 from labllm.serving.config import CHUNKED, CONTINUOUS, PREFIX, RUNGS, STATIC, EngineConfig
 from labllm.serving.engine import Engine
 from labllm.serving.executors.ranks import RankExecutor
@@ -278,6 +281,23 @@ def test_greedy_ids_are_the_same_on_ranks(
     workers = request.getfixturevalue("workers" if tensor * pipeline == 2 else "four_workers")
     made = on_ranks(tensor, pipeline, "cpu", workers, int(late))
     record_property("ties", ties(made, reference("unequal lengths", "cpu")))
+
+
+@pytest.mark.parametrize(("ranks", "way"), [(2, "plain"), (4, "plain"), (2, "sequence parallel")], ids=lambda x: str(x))
+def test_greedy_ids_are_the_same_where_ranks_share_layers(
+    ranks: int, way: str, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+) -> None:
+    """The model alone, without an engine; four ranks hold each of pico's two KV heads twice."""
+
+    def written(prompts: Ids) -> Ids:
+        shared = TensorParallel.of()
+        operations = sequence_parallel(EAGER, shared) if way == "sequence parallel" else None
+        model = load(WEIGHTS, operations=operations, tensor_parallel=shared)
+        return generate_paged(model, prompts, NEW_TOKENS)
+
+    workers: Workers = request.getfixturevalue("workers" if ranks == 2 else "four_workers")
+    for made in workers.call(written, batches()["unequal lengths"]):
+        record_property("ties", ties(made, reference("unequal lengths", "cpu")))
 
 
 @pytest.mark.gpu
