@@ -34,6 +34,7 @@ LADDERS = {
     "decoder-layer": "labllm.models.layer_ladder:DECODER_LAYER",
     "int4-decode": "labllm.models.int4_decode:INT4_DECODE",
     "decode-step": "labllm.models.decode_ladder:DECODE_STEP",
+    "tensor-parallel": "labllm.models.tensor_parallel.ladder:TENSOR_PARALLEL",
     "pipeline-parallel": "labllm.models.pipeline.ladder:PIPELINE",
     "generation": "labllm.models.ladder:GENERATION",
     "quantization": "labllm.models.quantization_ladder:QUANTIZATION",

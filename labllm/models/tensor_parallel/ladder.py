@@ -23,7 +23,7 @@ from labllm.models.llama import Llama
 from labllm.models.load import from_config
 from labllm.models.operations import FUSED, Operations
 from labllm.models.packed import code_of
-from labllm.models.pipeline.ladder import OfLastStage
+from labllm.models.pipeline.running import OfLastStage
 from labllm.models.pipeline.workload import PipelineCase, random_cache
 from labllm.models.tensor_parallel.exchanged import summed_in_norms, summed_in_products
 from labllm.models.tensor_parallel.model import TensorParallelLlama
@@ -213,8 +213,8 @@ TENSOR_PARALLEL = Ladder(
         "fast": (TensorParallelStep(context=128),),
         "small": (*(TensorParallelStep(2, b) for b in (1, 4, 16)), TensorParallelStep(2, 1, 512, 512)),
         "full": (
-            *(TensorParallelStep(2, b, 1, 1024, "Llama-3.1-8B", "bfloat16") for b in (1, 8, 32, 128)),
-            TensorParallelStep(2, 1, 8192, 8192, "Llama-3.1-8B", "bfloat16"),
+            *(TensorParallelStep(2, b, 1, 1024, "Llama-3.1-8B", "bfloat16") for b in (1, 8, 32, 64, 128)),
+            *(TensorParallelStep(2, 1, t, t, "Llama-3.1-8B", "bfloat16") for t in (512, 2048, 8192)),
         ),
     },
 )  # fmt: skip
