@@ -61,7 +61,7 @@ def chart(groups: Groups, title: str, subtitle: str = "", *, unit: str = "s", ca
 def conclusion(groups: Groups) -> str:
     """What of the stages' time was a bubble, in each way."""
     told = [f"{bubble(spans):.0%} with {name}" for name, spans in groups.items()]
-    return f"Of the stages' time a bubble is {', '.join(told)}."
+    return f"Of the stages' time the bubble takes {', '.join(told)}."
 
 
 def _boxes(ax: Axes, spans: Sequence[Span], top: float, longest: float) -> None:

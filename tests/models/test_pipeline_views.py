@@ -49,6 +49,7 @@ def test_a_gain_is_told_against_the_same_micro_batches_on_one_device() -> None:
     ]
     assert [g.gain for g in found] == pytest.approx([4 / 3, 8 / 5, 2.0])
     assert found[1].formula == speedup(2, 4) and found[0].row["bubble (%)"] == 25
+    assert found[0].setting == {k: v for k, v in asdict(Pipelined()).items() if k != "micro_batches"}
     assert gains([]) == []
 
 

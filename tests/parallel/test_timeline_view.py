@@ -20,7 +20,7 @@ def test_every_task_is_a_box_and_every_box_that_is_wide_enough_bears_its_micro_b
     numbers = [text.get_text() for text in ax.texts if text.get_text().isdigit()]
     assert sorted(numbers) == sorted(str(span.task.micro_batch) for spans in groups.values() for span in spans)
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["stage 0", "stage 1"] * 2
-    assert timeline_view.conclusion(groups) == "Of the stages' time a bubble is 50% with one, 20% with four."
+    assert timeline_view.conclusion(groups) == "Of the stages' time the bubble takes 50% with one, 20% with four."
 
 
 def test_times_begin_at_the_first_start_whatever_the_clock_says() -> None:

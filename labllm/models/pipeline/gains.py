@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from labllm.bench import Record
@@ -23,6 +24,11 @@ class Gain(NamedTuple):
     gain: float
     formula: float
     bubble: float | None
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """The workload's fields but for the number of micro-batches."""
+        return {name: value for name, value in asdict(self.workload).items() if name != "micro_batches"}
 
     @property
     def row(self) -> dict[str, Any]:

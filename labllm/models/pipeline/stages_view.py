@@ -63,6 +63,6 @@ def step_bytes(config: ModelConfig, cut: Sequence[range], batch: int, context: i
 def conclusion(paid: dict[str, list[float]]) -> str:
     """The balance of both cuts, and how much faster the better one lets the pipeline be."""
     gain = max(paid["by count"]) / max(paid["by cost"])
-    told = ", ".join(f"{balance(of):.0%} of the stages' time {name}" for name, of in paid.items())
+    told = " and ".join(f"{balance(of):.0%} when cut {name}" for name, of in paid.items())
     faster = f"is {times(gain)} as fast" if gain >= 1.05 else "gains almost nothing"
-    return f"Without any bubble a pipeline can use {told}: the cut by cost {faster}."
+    return f"Even without a bubble stages can work only {told} of the time: the cut by cost {faster}."

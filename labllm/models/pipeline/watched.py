@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import torch
 
-from labllm.models.pipeline.ladder import PIPELINE, pipeline, run
+from labllm.models.pipeline.ladder import PIPELINE
+from labllm.models.pipeline.running import pipeline, run
 from labllm.models.pipeline.workload import Pipelined, inputs
 from labllm.parallel import device
 from labllm.parallel.pool import shared_workers
@@ -18,7 +19,7 @@ from labllm.parallel.schedules import SCHEDULES
 from labllm.parallel.stopwatch import gathered
 from labllm.parallel.timeline import Span, length
 
-RUNS = 3
+RUNS = 5
 
 
 def watch(workload: Pipelined, schedule: str = "continuous", cut: Sequence[range] | None = None) -> list[Span]:
