@@ -80,7 +80,7 @@ class Runner:
 
     def close(self) -> None:
         """Drop graphs and cache; no step can be started afterwards."""
-        self.decode_steps = self.model = self.cache = None
+        self.decode_steps = self.model = self.cache = self.threads = None
         gc.collect()  # a graph and what it calls name one another
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
