@@ -47,7 +47,7 @@ class RowParallelLinear(nn.Module):
         return self.tensor_parallel.reduce(self.shard(x))
 
 
-class VocabularyParallelEmbedding(nn.Module):
+class VocabParallelEmbedding(nn.Module):
     """ids [T] -> [T, H]: a rank looks up the ids whose rows it holds and zero for the others; the sum has all.
 
     weight [rows, H] are the rows of ids first .. first + rows - 1, and zeros past the vocabulary.

@@ -13,7 +13,7 @@ from labllm.bench import TOLERANCE, relative_error
 from labllm.hardware import triton_mode
 from labllm.parallel import Workers, rank, world
 from labllm.parallel.exchange import Exchange
-from labllm.parallel.linear import RowParallelLinear, VocabularyParallelEmbedding
+from labllm.parallel.linear import RowParallelLinear, VocabParallelEmbedding
 from labllm.parallel.sum_norm import SumAddNorm
 from labllm.parallel.tensor import ALL_REDUCE, TensorParallel
 
@@ -72,7 +72,7 @@ def test_a_row_parallel_linear_adds_its_bias_once(workers: Workers, strategy: st
 
 def embedding(ids: Tensor) -> Tensor:
     table, rows = drawn(7, H), 4
-    part = VocabularyParallelEmbedding(rank() * rows, rows, H, TensorParallel.of())
+    part = VocabParallelEmbedding(rank() * rows, rows, H, TensorParallel.of())
     part.weight.data = torch.nn.functional.pad(table, (0, 0, 0, 1))[rank() * rows : (rank() + 1) * rows]
     return part(ids)
 

@@ -19,7 +19,7 @@ from labllm.models.layers import LinearFactory
 from labllm.models.llama import Llama
 from labllm.models.operations import Hidden, Operations
 from labllm.models.tensor_parallel.shards import local_config
-from labllm.parallel.linear import RowParallelLinear, VocabularyParallelEmbedding
+from labllm.parallel.linear import RowParallelLinear, VocabParallelEmbedding
 from labllm.parallel.split import split_vocabulary
 from labllm.parallel.tensor import TensorParallel
 
@@ -60,9 +60,7 @@ class TensorParallelLlama(Llama):
         self.tensor_parallel = tensor_parallel
         if hasattr(self.model, "embed_tokens"):
             rows = split_vocabulary(config.vocab_size, rank, size).rows
-            self.model.embed_tokens = VocabularyParallelEmbedding(
-                rank * rows, rows, config.hidden_size, tensor_parallel
-            )
+            self.model.embed_tokens = VocabParallelEmbedding(rank * rows, rows, config.hidden_size, tensor_parallel)
 
     def logits(self, h: Hidden) -> Tensor:
         """Final norm and head: h [N, H] -> [N, V], on every rank."""
