@@ -47,7 +47,7 @@ def test_one_rank_talks_to_nobody() -> None:
 
 
 def test_a_strategy_that_does_not_exist() -> None:
-    with pytest.raises(ValueError, match="torch.distributed, one-shot, push"):
+    with pytest.raises(ValueError, match=r"torch\.distributed, one-shot, push"):
         TensorParallel.of(all_reduce="carrier pigeon")
 
 
