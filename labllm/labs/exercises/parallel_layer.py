@@ -174,7 +174,7 @@ mlp        mlp[r](x) is the same for the MLP
 norm       norm(x) is RMSNorm of the rows of x; the layer uses it before attention and before the MLP
 returns (h after the layer, sent)""",
     formula="""
-the layer: h = h + attention(norm(h)), then h = h + mlp(norm(h)); here an all-reduce is a sum over the ranks' lists
+the layer: h = h + attention(norm(h)), then h = h + mlp(norm(h)); here an all-reduce is a plain sum over the ranks
 sent: bytes that one rank sends in all of them; an all-reduce of N bytes on n ranks sends 2 (n - 1) / n N from each""",
     reference=reference,
     library="labllm.parallel.linear.RowParallelLinear",

@@ -77,8 +77,8 @@ def weigh(model: str, gpu: str, context: int, batch: int) -> View:
 def _fits(bars: dict[int, dict[str, float]], gpu: str, room: float) -> str:
     enough = next((n for n, parts in bars.items() if sum(parts.values()) <= room), None)
     if enough is None:
-        return f"On no number of ranks shown does this fit {gpu}."
-    return f"It fits {_ranks(enough)} of {gpu}, {engineering(sum(bars[enough].values()), 'B')} on each."
+        return f"It fits on none of these numbers of {gpu}."
+    return f"It fits on {enough} x {gpu}, {engineering(sum(bars[enough].values()), 'B')} on each."
 
 
 def _stops(config: ModelConfig, bars: dict[int, dict[str, float]]) -> str:
