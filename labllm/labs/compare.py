@@ -1,8 +1,8 @@
 """Says in words how an answer differs from the expected one, and where it differs first.
 
-Numbers are equal when they mean the same (4 and 4.0), lists may stand for tuples; tensors must agree in shape, dtype
-and device before their elements are looked at. Invariants: `difference(x, x)` is None for every value a case may
-expect; the two values of a difference are written in one format, so that they can be set side by side.
+Numbers are equal when they mean the same (4 and 4.0), lists, tuples and ranges may stand for one another; tensors must
+agree in shape, dtype and device before their elements are looked at. Invariants: `difference(x, x)` is None for every
+value a case may expect; the two values of a difference are written in one format, to be set side by side.
 """
 
 from __future__ import annotations
@@ -68,11 +68,15 @@ def kind(value: Any) -> str:
 
 def show(value: Any) -> str:
     """A value in at most 80 characters."""
-    if isinstance(value, Tensor) and value.numel() != 1:
+    if (isinstance(value, Tensor) and value.numel() != 1) or _holds_tensors(value):
         return kind(value)
     value = value.item() if isinstance(value, Tensor) else value
     text = repr(value) if not _plain(value) else f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _holds_tensors(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and any(isinstance(v, Tensor) or _holds_tensors(v) for v in value)
 
 
 def show_both(got: Any, expected: Any) -> tuple[str, str]:
@@ -92,7 +96,7 @@ def _plain(value: Any) -> bool:
 
 def _sequences(got: Any, expected: tuple | list, where: str, parts: tuple[str, ...]) -> Difference | None:
     at = f"{where}: " if where else ""
-    if not isinstance(got, (tuple, list)) or len(got) != len(expected):
+    if not isinstance(got, (tuple, list, range)) or len(got) != len(expected):
         return Difference(
             f"{at}{len(expected)} values were expected, not {kind(got)}", where, show(got), show(expected)
         )

@@ -82,3 +82,14 @@ def test_values_are_shown_short():
     assert show(1048576) == "1,048,576"
     assert show(torch.tensor(1 / 3)) == "0.333333"
     assert len(show("x" * 500)) == 80
+
+
+def test_a_range_is_the_list_of_its_numbers():
+    assert difference(range(2, 5), [2, 3, 4]) is None
+    assert difference(range(2, 5), [2, 3, 5]).what == "got and expected [2] differ"
+
+
+def test_tensors_in_a_list_are_not_written_out():
+    assert show([torch.zeros(2), torch.zeros(3)]) == "a list of 2"
+    assert show(([torch.zeros(2)], 1)) == "a tuple of 2"
+    assert show([1, 2]) == "[1, 2]"

@@ -121,6 +121,15 @@ def _rank_0(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
     return _layer(h, attention[:1], mlp[:1], norm), _sent(h, len(mlp))
 
 
+def _uncounted(wrong: Callable[..., Answer]) -> Callable[..., Answer]:
+    """The same layer by somebody who has not come to the bytes yet."""
+
+    def answer(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+        return wrong(h, attention, mlp, norm)[0], 0
+
+    return answer
+
+
 def _half_of_the_bytes(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
     return _layer(h, attention, mlp, norm), _sent(h, len(mlp), 1)
 
@@ -193,32 +202,41 @@ sent: bytes that one rank sends in all of them; an all-reduce of N bytes on n ra
         "N = h.numel() * h.element_size() bytes, and the layer has two all-reduces: each sends 2 (n - 1) / n N.",
     ),
     mistakes=(
-        Mistake("The residual is inside the all-reduce, so it is added once for every rank.", _residual_inside),
+        Mistake(
+            "The residual is inside the all-reduce, so it is added once for every rank.",
+            _residual_inside,
+            also=(_uncounted(_residual_inside),),
+        ),
         Mistake(
             "The MLP of each rank reads that rank's partial attention; its norm needs the whole sum, so an all-reduce "
             "has to stand between the two blocks.",
             _one_at_the_end,
-            also=(_one_at_the_end_told_as_two,),
+            also=(_one_at_the_end_told_as_two, _uncounted(_one_at_the_end)),
         ),
         Mistake(
             "The MLP reads the input of attention, not its output. Some models are built so, and need one all-reduce; "
             "this one is not.",
             _side_by_side,
-            also=(_side_by_side_told_as_one,),
+            also=(_side_by_side_told_as_one, _uncounted(_side_by_side)),
         ),
-        Mistake("An all-reduce adds the partial sums; this takes their mean.", _mean),
+        Mistake("An all-reduce adds the partial sums; this takes their mean.", _mean, also=(_uncounted(_mean),)),
         Mistake(
             "It runs the parts one after the other, each on the result of the one before; all read the same input.",
             _one_after_another,
+            also=(_uncounted(_one_after_another),),
         ),
         Mistake(
             "A residual is missing: the layer adds to h, behind attention and again behind the MLP.",
             _no_residual,
-            also=(_first_residual_only,),
+            also=(_first_residual_only, _uncounted(_no_residual), _uncounted(_first_residual_only)),
         ),
-        Mistake("The norm stands behind the blocks; here it stands before them.", _norm_behind),
-        Mistake("The norm is missing before attention and the MLP.", _no_norm),
-        Mistake("Only rank 0's partial sums arrive: the all-reduce is missing.", _rank_0),
+        Mistake(
+            "The norm stands behind the blocks; here it stands before them.",
+            _norm_behind,
+            also=(_uncounted(_norm_behind),),
+        ),
+        Mistake("The norm is missing before attention and the MLP.", _no_norm, also=(_uncounted(_no_norm),)),
+        Mistake("Only rank 0's partial sums arrive: the all-reduce is missing.", _rank_0, also=(_uncounted(_rank_0),)),
         Mistake(
             "It sends half of the bytes: a layer has two all-reduces, and each of them sends (n - 1) / n N twice, to "
             "add up and to send the sum around.",
@@ -229,6 +247,7 @@ sent: bytes that one rank sends in all of them; an all-reduce of N bytes on n ra
             _whole_tensors,
         ),
         Mistake("The factor (n - 1) / n is missing: a rank does not send its own piece to itself.", _twice_the_tensors),
+        Mistake("The layer is right; `sent` is 0 and still to be counted.", _uncounted(reference)),
         Mistake("It counts what all ranks send together; `sent` is of one rank.", _all_ranks),
         Mistake("It sends the whole tensor to each other rank; a ring sends 2 (n - 1) / n N.", _to_everybody),
         Mistake("It counts numbers, not bytes: multiply by h.element_size().", _elements),
