@@ -81,7 +81,8 @@ class Llama(nn.Module):
         self.model = Decoder(config, self.layers, linear, kind, embeds, ends=self.last)
         if self.last and not tied:
             self.lm_head = linear("lm_head", config.hidden_size, config.vocab_size, False)
-        table = rope_table(config.head_dim, config.max_position_embeddings, config.rope)
+        here = torch.get_default_device()
+        table = rope_table(config.head_dim, config.max_position_embeddings, config.rope, here)
         self.register_buffer("rope", table, persistent=False)
 
     @property

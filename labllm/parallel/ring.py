@@ -4,20 +4,27 @@ Each edge of the ring is a process group of its own, used in one direction only.
 that has nothing to do with it, and NCCL runs whatever is asked of one group in the order in which it was asked:
 on one common group a first stage that waits for ids and a last one that waits for a hidden state may block each other.
 
-Cost: a communicator an edge. Invariant: what is sent on an edge is received in the same order. It loses to collectives
-where one rank has something for all: an edge carries from one to one.
+Cost: a communicator and a first message an edge. Invariant: what is sent on an edge is received in the same order. It
+loses to collectives where one rank has something for all: an edge carries from one to one.
 """
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
+
+from labllm.parallel.group import device
+
+# NCCL warns of what an edge is for: messages of one group, one after another
+SERIAL = "TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING"
 
 
 class Waits(Protocol):
@@ -113,6 +120,17 @@ class Ring:
 
 @cache  # a communicator is dear, and every run on the same ranks can use it again
 def _edges(world: dist.ProcessGroup, lines: tuple[tuple[int, ...], ...]) -> dict[tuple[int, int], dist.ProcessGroup]:
-    """A group for each edge of each line of ranks, by (sender, receiver); made by all ranks of `world` together."""
-    pairs = [(line[i - 1], line[i]) for line in lines for i in range(len(line))]
-    return {pair: dist.new_group(list(pair)) for pair in pairs}
+    """A group for each edge of each line of ranks, by (sender, receiver); made by all ranks of `world` together.
+
+    A first message goes over each: NCCL connects two ranks when they first talk, and makes the sender wait until the
+    receiver does, which may be long after a stage has turned to other work.
+    """
+    os.environ.setdefault(SERIAL, "false")
+    edges = {}
+    for pair in [(line[i - 1], line[i]) for line in lines for i in range(len(line))]:
+        edges[pair] = dist.new_group(list(pair))
+        if dist.get_rank() in pair:
+            sends = dist.get_rank() == pair[0]
+            greeting = torch.zeros(1, device=device())
+            (dist.send if sends else dist.recv)(greeting, pair[sends], edges[pair])
+    return edges

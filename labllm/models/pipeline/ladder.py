@@ -145,7 +145,7 @@ def _grid(ranks: int, tensor_parallel: int, micro_batches: Sequence[int]) -> tup
 
 TWO = (
     *_sweep("Llama-3.1-8B", (1, 2, 3, 4, 6, 8, 16)),
-    *_sweep("Llama-3.1-8B", (1, 4, 8), batch=32),
+    *_sweep("Llama-3.1-8B", (1, 8), batch=32),
     *_sweep("Llama-3.1-8B", (1, 4, 8), context=2048, queries=2048, steps=1, batch=1),
 )
 
@@ -158,7 +158,7 @@ PIPELINE = Ladder(
     reference=reference,
     compare=OfLastStage(),
     metrics=_metrics,
-    clock=RankRunClock(most=9),
+    clock=RankRunClock(budget=1.0, most=7),
     ranks=on_ranks,
     rungs=(ALONE, FILL_DRAIN, CONTINUOUS, _pushed(CONTINUOUS)),
     sizes={

@@ -11,6 +11,7 @@ share, since they run one after another.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ class FixedStage:
     """
 
     def __init__(self, model: Llama, ids: Sequence[Tensor], steps: Sequence[Step]) -> None:
-        self._model, self._steps = model, steps
+        self._model, self._steps = model, [replace(step) for step in steps]
         self._landings = [self._room(step) for step in steps]
         self._sources = list(ids) if model.first else self._landings
         self._last: list[Tensor | None] = [None] * len(steps)
@@ -66,4 +67,5 @@ class FixedStage:
 
         if pool is None or not self._steps[j].decodes:
             return call
+        _ = self._steps[j].positions  # kept with the step: not in a graph's memory, where another one writes
         return captured(call, pool, WARM_UP if j == 0 else 0)  # all micro-batches run the same kernels
