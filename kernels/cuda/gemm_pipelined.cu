@@ -8,7 +8,8 @@
 //     memory           sends the tiles of a later step, straight into a buffer in shared memory
 //
 // For the last one there is cp.async (compute capability 8.0): it copies 16 bytes past the registers and does not wait.
-// With STAGES buffers a block has STAGES - 1 fetches in flight; STAGES = 2 is double buffering.
+// With STAGES buffers a block has STAGES - 1 fetches in flight; STAGES = 2 is double buffering. The host asks for as many
+// as a block's shared memory holds, BUFFERS at the most.
 //
 // A warp owns 64 x 64 of C: 4 x 4 fragments, so that each fragment loaded from shared memory serves four products.
 //
@@ -24,8 +25,11 @@
 #include "fragments.cuh"
 #include "order.cuh"
 
+#ifndef BUFFERS
+#define BUFFERS 4
+#endif
 constexpr int TILE_M = 128, TILE_N = 256, TILE_K = 32;
-constexpr int STAGES = 3;
+constexpr int STAGES = BUFFERS;
 constexpr int THREADS = 256;
 constexpr int WARP_M = 64, WARP_N = 64;
 constexpr int GROUP = 8;

@@ -32,9 +32,9 @@ def _run(kernel: GemmKernel, operands: tuple[Tensor, Tensor]) -> Tensor:
 
 def _prepare(kernel: GemmKernel, operands: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """Compile, so that no run waits for it."""
-    capability = this_machine(operands[0].device.type).capability
-    if capability is not None:
-        compiled(kernel, operands[0].dtype, capability)
+    machine = this_machine(operands[0].device.type)
+    if machine.capability is not None:
+        compiled(kernel.within(machine.shared_memory), operands[0].dtype, machine.capability)
     return operands
 
 

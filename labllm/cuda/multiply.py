@@ -47,7 +47,7 @@ def compiled(kernel: GemmKernel, dtype: torch.dtype, capability: tuple[int, int]
     """`kernel` built for a capability; CannotRun where there is no nvcc or it does not run there."""
     if reason := no_kernel(kernel, dtype, capability):
         raise CannotRun(reason)
-    return build(kernel.file, architecture(capability), bfloat16=dtype == torch.bfloat16)
+    return build(kernel.file, architecture(capability), bfloat16=dtype == torch.bfloat16, **kernel.defines)
 
 
 def gemm(kernel: GemmKernel, a: Tensor, b: Tensor) -> Tensor:
@@ -64,6 +64,7 @@ def gemm(kernel: GemmKernel, a: Tensor, b: Tensor) -> Tensor:
         return c.zero_()
     machine = this_machine(a.device.type)
     assert machine.capability is not None
+    kernel = kernel.within(machine.shared_memory)
     built = compiled(kernel, a.dtype, machine.capability)
     ready = load(built.cubin, "gemm", kernel.dynamic_shared, a.device.index or 0)
     operands = (a, b)

@@ -36,7 +36,9 @@ def runs_on(capability: tuple[int, int]) -> list[GemmKernel]:
 def compiled_reports(capability: tuple[int, int]) -> dict[str, Resources]:
     """By file, from nvcc; the first time takes a few seconds a kernel. CannotRun where there is no nvcc."""
     kind = architecture(capability)
-    return {k.file: build(k.file, kind, bfloat16=capability >= (8, 0)).resources for k in runs_on(capability)}
+    return {
+        k.file: build(k.file, kind, bfloat16=capability >= (8, 0), **k.defines).resources for k in runs_on(capability)
+    }
 
 
 def shipped_reports(capability: tuple[int, int]) -> dict[str, Resources]:

@@ -10,7 +10,7 @@ import pytest
 
 from labllm import hardware
 from labllm.bench import CannotRun
-from labllm.cuda import GEMMS, CompileError, build, source
+from labllm.cuda import GEMMS, Built, CompileError, build, source
 from labllm.cuda import nvcc as building
 from labllm.cuda.fused import FILE, THREADS
 from labllm.cuda.kernels import HOPPER, PIPELINED, GemmKernel
@@ -45,7 +45,15 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.mark.parametrize(("file", "architecture", "bfloat16"), needed())
 def test_it_compiles_and_nothing_spills(file: str, architecture: str, bfloat16: bool, compiler: None) -> None:
-    built = build(file, architecture, bfloat16=bfloat16)
+    nothing_spills(build(file, architecture, bfloat16=bfloat16))
+
+
+@pytest.mark.parametrize("buffers", [2, 3])
+def test_fewer_buffers_compile_as_well(buffers: int, compiler: None) -> None:
+    nothing_spills(build(PIPELINED.file, "sm_80", BUFFERS=buffers))
+
+
+def nothing_spills(built: Built) -> None:
     assert built.cubin.read_bytes()[:4] == b"\x7fELF"
     assert 0 < built.resources.registers <= 255 and not built.resources.spills and built.resources.stack == 0
 
@@ -100,7 +108,9 @@ def test_unknown_files_and_architectures_are_refused(monkeypatch: pytest.MonkeyP
 def constants(file: str) -> dict[str, int]:
     """The `constexpr int` of a .cu file, which may use one another."""
     found: dict[str, int] = {}
-    for line in re.findall(r"^constexpr int (.+?);", source(file).read_text(encoding="utf-8"), re.MULTILINE):
+    text = source(file).read_text(encoding="utf-8")
+    found |= {name: int(value) for name, value in re.findall(r"^#define (\w+) (\d+)", text, re.MULTILINE)}
+    for line in re.findall(r"^constexpr int (.+?);", text, re.MULTILINE):
         for name, value in (part.split(" = ") for part in line.split(", ")):
             found[name] = eval(value.replace("/", "//"), {}, found)
     return found
@@ -118,6 +128,8 @@ def test_shared_memory_is_that_of_the_stages() -> None:
     said = constants("gemm_pipelined")
     stage = 2 * (said["TILE_M"] * said["A_PITCH"] + said["TILE_K"] * said["B_PITCH"])
     assert PIPELINED.dynamic_shared == said["STAGES"] * stage
+    assert [PIPELINED.within(kib * 1024).buffers for kib in (64, 99, 163, 227)] == [2, 3, 4, 4]
+    assert PIPELINED.within(99 * 1024).dynamic_shared <= 99 * 1024 and HOPPER.within(0) == HOPPER
     assert HOPPER.dynamic_shared + 1024 <= 227 * 1024, "a block of compute capability 9.0 gets 227 KiB"
     assert constants("gemm_tiled")["TILE"] == 32 and constants(FILE)["THREADS"] == THREADS
 
