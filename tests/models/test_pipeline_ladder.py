@@ -11,7 +11,7 @@ import torch
 
 from labllm.bench import measure
 from labllm.models.pipeline.ladder import PIPELINE
-from labllm.models.pipeline.running import OfLastStage, layers_of, pipeline, run
+from labllm.models.pipeline.running import OfLastStage, layers_of, one_gpu, pipeline, run
 from labllm.models.pipeline.workload import Pipelined, inputs, reference
 from labllm.parallel import Workers, rank
 from labllm.parallel.clock import RankRunClock
@@ -81,3 +81,21 @@ def test_a_prefill_is_cut_evenly_and_a_decode_by_the_head() -> None:
 )
 def test_what_cannot_run_is_refused_in_a_sentence(workload: Pipelined, words: str) -> None:
     assert all(words in rung.refuses(workload) for rung in PIPELINE.rungs)
+
+
+@pytest.mark.gpu
+def test_two_models_over_the_same_steps_replay_each_its_own_graphs() -> None:
+    case = inputs(Pipelined(3, batch=2, context=128, dtype="bfloat16"), "cuda", 0)
+    with torch.inference_mode():
+        first, second = (one_gpu(case) for _ in range(2))
+        answers = [run(running).logits for running in (second, first)]
+        verdict = OfLastStage()(run(second), lambda rows: reference(case, rows), "bfloat16", 0)
+    assert verdict.ok and torch.equal(*answers)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("workload", [DECODE, PREFILL], ids=["decode", "prefill"])
+def test_two_gpus_are_right(workload: Pipelined) -> None:
+    records = list(measure(QUICK, replace(workload, dtype="bfloat16"), device="cuda"))
+    assert [r.status for r in records[:3]] == ["ok"] * 3, [r.reason for r in records]
