@@ -14,7 +14,7 @@ from labllm.bench.workload import as_dict
 from labllm.models.bound import step_bound
 from labllm.models.pipeline.plan import Work as Task
 from labllm.models.pipeline.plan import plan
-from labllm.models.pipeline.prediction import gpus_of, planned, seconds
+from labllm.models.pipeline.prediction import compared, gpus_of, planned, seconds
 from labllm.models.pipeline.workload import Pipelined
 from labllm.models.shapes import SHAPES
 
@@ -73,6 +73,18 @@ def test_a_run_is_predicted_as_the_ladder_times_it() -> None:
     assert seconds(EIGHT, "fill-drain", gpus) == pytest.approx(5 * one.step)
     assert seconds(EIGHT, "continuous", gpus) == pytest.approx(one.step + 4 * one.flow)
     assert one.flow < one.step, "no drain between steps"
+
+
+def test_measured_runs_stand_beside_their_prediction() -> None:
+    records = machine()
+    wide = replace(EIGHT, ranks=8, tensor_parallel=4)
+    took = 1.5 * seconds(wide, "continuous", gpus_of(records))
+    run = record("pipeline-parallel", "continuous", took, Work(flops=0, bytes=1), **as_dict(wide))
+    alone = record("pipeline-parallel", "one GPU", took, Work(flops=0, bytes=1), **as_dict(wide))
+    (only,) = compared([*records, run])
+    assert only.ratio == pytest.approx(1.5) and (only.row["tp"], only.row["pp"]) == (4, 2)
+    assert [one.record.rung for one in compared([*records, alone, run])] == ["continuous"]
+    assert compared([run]) == []
 
 
 @pytest.mark.parametrize("missing", ["bandwidth", "gemm", "all-reduce", "send"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from statistics import median
+from typing import Any, NamedTuple
 
 from labllm.bench import Record
 from labllm.bench.recorded import H200, recorded_roof
@@ -22,6 +23,7 @@ from labllm.models.pipeline.plan import Gpus, Plan, Work, plan
 from labllm.models.pipeline.workload import Pipelined
 from labllm.models.tensor_parallel.measured import LIBRARY, line
 from labllm.parallel.communication import AlphaBeta, fit
+from labllm.parallel.schedules import SCHEDULES
 
 SEND = "send"
 
@@ -56,6 +58,39 @@ def seconds(w: Pipelined, schedule: str, gpus: Gpus) -> float:
     """
     one = planned(w, gpus)
     return {"fill-drain": w.steps * one.step, "continuous": (w.steps - 1) * one.flow + one.step}[schedule]
+
+
+class Compared(NamedTuple):
+    """A run of the ladder as it was measured, and as the records of two GPUs foretell it."""
+
+    record: Record
+    predicted: float
+
+    @property
+    def ratio(self) -> float:
+        """Measured over predicted: 1 where the model is right, more where something is left out."""
+        return (self.record.seconds or 0.0) / self.predicted
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """As a row of a table."""
+        w = Pipelined(**self.record.workload)
+        grid = {"model": w.model, "tp": w.tensor_parallel, "pp": w.stages, "micro-batches": w.micro_batches}
+        what = {"sequences each": w.batch, "new tokens each": w.queries, "rung": self.record.rung}
+        times = {"measured (ms)": 1e3 * (self.record.seconds or 0.0), "predicted (ms)": 1e3 * self.predicted}
+        return grid | what | times | {"measured / predicted": self.ratio}
+
+
+def compared(records: Iterable[Record], host: str = H200) -> list[Compared]:
+    """Every timed run of a pipeline on `host` beside its prediction; none where the records give no machine."""
+    every, found = list(records), []
+    for r in every:
+        schedule, _, pushed = r.rung.partition(", ")
+        if r.ladder == PIPELINE.name and r.host.name == host and r.seconds and schedule in SCHEDULES:
+            w = Pipelined(**r.workload)
+            gpus = gpus_of(every, host, pushed or LIBRARY, w.queries > 1)
+            found += [Compared(r, seconds(w, schedule, gpus))] if gpus else []
+    return found
 
 
 def _send(records: Iterable[Record]) -> AlphaBeta | None:
