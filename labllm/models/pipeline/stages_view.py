@@ -65,4 +65,4 @@ def conclusion(paid: dict[str, list[float]]) -> str:
     gain = max(paid["by count"]) / max(paid["by cost"])
     told = " and ".join(f"{balance(of):.0%} when cut {name}" for name, of in paid.items())
     faster = f"is {times(gain)} as fast" if gain >= 1.05 else "gains almost nothing"
-    return f"Even without a bubble stages can work only {told} of the time: the cut by cost {faster}."
+    return f"Even without a bubble stages work only a part of the time, {told}: the cut by cost {faster}."

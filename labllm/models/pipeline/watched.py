@@ -19,7 +19,7 @@ from labllm.parallel.schedules import SCHEDULES
 from labllm.parallel.stopwatch import gathered
 from labllm.parallel.timeline import Span, length
 
-RUNS = 5
+RUNS = 8
 
 
 def watch(workload: Pipelined, schedule: str = "continuous", cut: Sequence[range] | None = None) -> list[Span]:
