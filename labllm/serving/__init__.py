@@ -2,8 +2,8 @@
 
 `LLM` and `EngineConfig` are the front door, `AsyncEngine` the one for streams, `SamplingParams` what a request asks
 for. Inside, in the order of a step: `schedulers` decide (under `policies`), `executors` prepare, run and sample,
-`update` hands ids out, and `engine` is the loop around them. `metrics` and `traces` say how well it went, and under
-which load.
+`update` hands ids out, and `engine` is the loop around them. The model may be spread over ranks, each a process with a
+device: the engine is the same. `metrics` and `traces` say how well it went, and under which load.
 """
 
 from labllm.serving.async_engine import AsyncEngine

@@ -35,8 +35,8 @@ from labllm.serving.source import Source
 class RankExecutor:
     """`source` over config.num_ranks ranks; `config` as `EngineConfig.for_model` fills it in.
 
-    device   'cuda', a GPU a rank, or 'cpu'
-    workers  ranks that run already, of that number and device; they are not closed with this executor
+    device     'cuda', a GPU a rank, or 'cpu'
+    workers    ranks that run already, of that number and device; they are not closed with this executor
     lookahead  as `Runner` has it
 
     Raises ValueError in one sentence where the model cannot be split so or the machine has too few GPUs, and RankFailed
@@ -51,9 +51,10 @@ class RankExecutor:
         workers: Workers | None = None,
         lookahead: int | None = None,
     ) -> None:
-        check(source, config, device)
+        cuda = torch.device(device).type == "cuda"
+        check(source, config, cuda)
         self._own, self._side = workers is None, None
-        self._workers = workers or Workers(config.num_ranks, backend="nccl" if device == "cuda" else "gloo")
+        self._workers = workers or Workers(config.num_ranks, backend="nccl" if cuda else "gloo")
         self._reports = (config.pipeline_parallel_size - 1) * config.tensor_parallel_size
         try:
             shard = self._workers.keep(Shard, source, config)
@@ -102,12 +103,11 @@ class RankPending:
         return self._executor.read()
 
 
-def check(source: Source, config: EngineConfig, device: str) -> None:
+def check(source: Source, config: EngineConfig, cuda: bool) -> None:
     """Raise ValueError, in a sentence, unless the model can be spread over the ranks that `config` asks for."""
     local_config(source.config(), 0, config.tensor_parallel_size)
     stage_layers(source, config)
-    gpus = torch.cuda.device_count() if device == "cuda" else config.num_ranks
-    if config.num_ranks > gpus:
+    if cuda and config.num_ranks > (gpus := torch.cuda.device_count()):
         raise ValueError(
             f"tensor_parallel_size {config.tensor_parallel_size} x pipeline_parallel_size "
             f"{config.pipeline_parallel_size} needs {config.num_ranks} GPUs, a rank each, and this machine has {gpus}; "

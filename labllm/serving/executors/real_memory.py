@@ -49,6 +49,7 @@ def fitting_blocks(model: Llama, config: EngineConfig) -> int:
 def _free_bytes(model: Llama, config: EngineConfig) -> int:
     if model.device.type != "cuda":
         return CPU_BYTES
+    torch.cuda.empty_cache()  # what torch keeps for later counts as taken
     free, total = torch.cuda.mem_get_info(model.device)
     return int(config.gpu_memory_utilization * total) - (total - free) - activation_bytes(model, config)
 
