@@ -8,7 +8,7 @@ from typing import NamedTuple
 from labllm.bench import Record, Roof
 from labllm.claims.claim import Claim, Verdict, missing
 from labllm.claims.machine import one_machine
-from labllm.devices import spec_of
+from labllm.devices import KNOWN, spec_of
 from labllm.models.shapes import SHAPES
 from labllm.models.tensor_parallel.measured import BY_LIBRARY, MESSAGES, STEPS, Measured, line, measured
 from labllm.models.tensor_parallel.scaling import all_reduces, predicted, scaled
@@ -17,61 +17,68 @@ from labllm.ui.series import short_name
 from labllm.ui.style import engineering, times
 
 PIPELINE = "pipeline-parallel"
-FELT = 0.2  # a share of the step from which on all-reduces are called a bottleneck here
+SCALES, MOST = 0.9, 0.5  # an efficiency that leaves nothing to ask, and a share that is most of something
 PCIE = "PCIe 5.0 x16"
 SAID, TP, PP = 0.78, 4, 2
-LARGE = "Llama-3.1-70B"  # the claim's own, LLaMA-65B, is as wide and as deep
+LARGE, THEIRS = "Llama-3.1-70B", "A100 80GB"  # the claim's own model, LLaMA-65B, is as wide and as deep
+LARGE_STEPS = {"decode of 64 sequences": (64, 1, 1024), "prefill of 8k tokens": (1, 8192, 8192)}
 SCHEDULES = ("continuous", "fill-drain")
 
 
 class Talk(NamedTuple):
-    """A measured setting, the share of its step that its all-reduces take, and how much of them is latency."""
+    """A measured setting: of the time that keeps it from n times the speed, the share of its all-reduces."""
 
     step: Measured
     share: float
-    latency: float
+    latency: float  # how much of an all-reduce is latency
     over_pcie: float  # efficiency, were bytes to cross PCIe
+
+    @property
+    def bottleneck(self) -> bool:
+        """Whether ranks lose something worth a word, and mostly by all-reduces."""
+        return self.step.efficiency < SCALES and self.share >= MOST
 
 
 def bottleneck(records: Sequence[Record]) -> Verdict:
-    """Claim y: shares of steps that all-reduces take, how much of it is latency, and what another link would do."""
+    """Claim y: how much of what ranks lose is all-reduces, how much of those latency, what another link would do."""
     mine = one_machine([r for r in records if r.ladder == STEPS])
     steps = [m for m in measured(mine, BY_LIBRARY) if m.ranks == 2]
     host = mine[0].host.name if mine else ""
     cost = line([r for r in records if r.host.name == host])
     if not steps or cost is None:
         return missing(STEPS, "steps of two ranks and messages between them on one machine")
-    talks = [_talk(m, cost) for m in _largest_model(steps)]
-    words = "; ".join(map(_told, talks))
+    talks = [_talk(m, cost) for m in _ends(steps)]
     sentence = (
         f"An all-reduce on 2 x {short_name(host)} takes {engineering(cost.alpha, 's')} and its bytes at "
-        f"{engineering(cost.beta, 'B/s')}. {talks[0].step.workload['model']}: {words}.{_other_kernels(mine, talks)}"
+        f"{engineering(cost.beta, 'B/s')}. {talks[0].step.workload['model']}: {'; '.join(map(_told, talks))}."
+        f"{_other_kernels(mine, talks)}"
     )
     origin = {"machine": f"2 x {host}", "date": max(r.date for t in talks for r in t.step.records)}
-    felt = [t for t in talks if t.share >= FELT]
-    if not felt:
+    found = [t for t in talks if t.bottleneck]
+    if not found:
         return Verdict("does not hold", sentence, **origin)
-    if len(felt) == len(talks) and all(t.latency < 0.5 for t in talks):
+    by_latency = " or ".join(f"a {t.step.words}" for t in found if t.latency >= MOST)
+    by_bytes = " or ".join(f"a {t.step.words}" for t in found if t.latency < MOST)
+    if len(found) == len(talks) and not by_latency:
         return Verdict("holds", sentence, **origin)
-    by_latency = " or ".join(f"a {t.step.words}" for t in felt if t.latency >= 0.5)
-    by_bytes = " or ".join(f"a {t.step.words}" for t in felt if t.latency < 0.5)
     parts = [f"{by_latency}, by latency, which no faster link mends"] if by_latency else []
-    parts += [f"{by_bytes}, by its bytes"] if by_bytes else []
+    parts += [f"{by_bytes}, by its bytes, for which the link counts"] if by_bytes else []
     return Verdict("holds when", sentence, f"the step is {'; or '.join(parts)}", **origin)
 
 
 def _talk(step: Measured, cost: AlphaBeta) -> Talk:
+    lost = step.seconds - step.alone / step.ranks
+    share = min(1.0, step.talking(cost) * step.seconds / lost) if lost > 0 else 0.0
     slow = AlphaBeta(cost.alpha, min(cost.beta, LINKS[PCIE].all_reduce(step.ranks, 0.0).beta))
     more = all_reduces(step.config) * (slow.seconds(step.size) - cost.seconds(step.size))
-    over_pcie = step.alone / (step.ranks * (step.seconds + more))
-    return Talk(step, min(1.0, step.talking(cost)), cost.latency_share(step.size), over_pcie)
+    return Talk(step, share, cost.latency_share(step.size), step.alone / (step.ranks * (step.seconds + more)))
 
 
 def _told(talk: Talk) -> str:
     return (
-        f"{talk.step.words} {times(talk.step.speedup)} as fast as one GPU, all-reduces worth {talk.share:.0%} of the "
-        f"step, {talk.latency:.0%} of that latency (efficiency {talk.step.efficiency:.0%}; with the bandwidth of PCIe "
-        f"{talk.over_pcie:.0%})"
+        f"a {talk.step.words} is {times(talk.step.speedup)} as fast as on one, {talk.share:.0%} of what is lost is "
+        f"all-reduces, {talk.latency:.0%} of these latency (efficiency {talk.step.efficiency:.0%}, with the bandwidth "
+        f"of PCIe {talk.over_pcie:.0%})"
     )
 
 
@@ -87,10 +94,13 @@ def _other_kernels(records: Sequence[Record], talks: Sequence[Talk]) -> str:
     )
 
 
-def _largest_model(steps: Sequence[Measured]) -> list[Measured]:
-    """The settings of the largest model: small ones say more about launches than about links."""
+def _ends(steps: Sequence[Measured]) -> list[Measured]:
+    """Of the largest model, since small ones say more about launches: the smallest and largest decode, the longest
+    prefill."""
     largest = max((m.config.hidden_size, m.workload["model"]) for m in steps)[1]
-    return [m for m in steps if m.workload["model"] == largest]
+    mine = [m for m in steps if m.workload["model"] == largest]
+    decodes, prefills = ([m for m in mine if (m.workload["queries"] > 1) == long] for long in (False, True))
+    return [*decodes[:1], *decodes[1:][-1:], *prefills[-1:]]
 
 
 def strong_scaling(records: Sequence[Record]) -> Verdict:
@@ -101,7 +111,7 @@ def strong_scaling(records: Sequence[Record]) -> Verdict:
     stages, steps, cost = _stages(piped), measured(mine), line(mine)
     if not stages or not steps or cost is None:
         return missing(PIPELINE, f"records of {STEPS}, {PIPELINE} and {MESSAGES} on one machine")
-    shares = {f"{m.workload['model']}, {m.words}": _of_four(m, cost) for m in _largest_model(steps)}
+    shares = {f"{m.workload['model']}, {m.words}": _of_four(m, cost) for m in _ends(_most_ranks(steps))}
     shares |= _modelled(host, cost)
     piped_words = ", ".join(f"m = {m}: {times(gain)}" for m, gain in stages.items())
     tp_words = "; ".join(f"{words}: {share:.0%}" for words, share in shares.items())
@@ -140,6 +150,12 @@ def _gain(at: Mapping[str, float]) -> float | None:
     return at["one GPU"] / min(ours) if ours and "one GPU" in at else None
 
 
+def _most_ranks(steps: Sequence[Measured]) -> list[Measured]:
+    """Each step on the largest number of ranks up to TP on which it was measured."""
+    found = {(m.workload["model"], m.words): m for m in steps if m.ranks <= TP}
+    return list(found.values())
+
+
 def _of_four(step: Measured, cost: AlphaBeta) -> float:
     """The efficiency of tp 4: measured there, or what is left when the work of two is shared by four."""
     if step.ranks == TP:
@@ -151,16 +167,21 @@ def _of_four(step: Measured, cost: AlphaBeta) -> float:
 
 
 def _modelled(host: str, cost: AlphaBeta) -> dict[str, float]:
-    """The efficiency of tp 4 for a model as large as the claim's: floors by the datasheet, messages as measured."""
-    spec = spec_of(host, 0)
-    if spec is None:
+    """The efficiency of tp 4 for a model as large as the claim's, on `host` and on the claim's own GPU.
+
+    Floors are the datasheet's, messages as measured on `host`, their bytes at the rate of the other GPU's link.
+    """
+    here = spec_of(host, 0)
+    if here is None:
         return {}
-    steps = {"decode of 64 sequences": (64, 1, 1024), "prefill of 8k tokens": (1, 8192, 8192)}
-    roof, four = Roof.of_spec(spec), cost.among(TP)
-    return {
-        f"{LARGE} by formula, {words}": predicted(SHAPES[LARGE], roof, "bfloat16", *step, TP, four).efficiency
-        for words, step in steps.items()
-    }
+    found = {}
+    for spec in dict.fromkeys((here.name, THEIRS)):
+        gpu = next(known for known in KNOWN if known.name == spec)
+        four = AlphaBeta(cost.alpha, cost.beta * gpu.link / here.link).among(TP)
+        for words, step in LARGE_STEPS.items():
+            scaling = predicted(SHAPES[LARGE], Roof.of_spec(gpu), "bfloat16", *step, TP, four)
+            found[f"{LARGE} on {spec} by formula, {words}"] = scaling.efficiency
+    return found
 
 
 def _enough(share: float, stages: Mapping[int, float]) -> int | None:
