@@ -174,13 +174,13 @@ def _dealt(config: ModelConfig, tp: int, pp: int, gpus: Gpus, work: Work) -> lis
 def _layers(config: ModelConfig, tp: int, gpus: Gpus, work: Work) -> list[float]:
     """Seconds of each layer of one micro-batch on tp GPUs."""
     talking = 2 * _all_reduce(tp, gpus, work, config.hidden_size * work.queries) if tp > 1 else 0.0
-    every = []
-    for window in config.windows:
-        seen = work.context if window is None else max(work.queries, min(window, work.context))
-        every.append(
-            sum(_part(config, part, tp, gpus, work, work.queries, seen) for part in PARTS_OF_A_LAYER) + talking
-        )
-    return every
+
+    def layer(seen: int) -> float:
+        return sum(_part(config, part, tp, gpus, work, work.queries, seen) for part in PARTS_OF_A_LAYER) + talking
+
+    reach = [work.context if w is None else max(work.queries, min(w, work.context)) for w in config.windows]
+    seconds = {seen: layer(seen) for seen in set(reach)}
+    return [seconds[seen] for seen in reach]
 
 
 def _head(config: ModelConfig, tp: int, gpus: Gpus, work: Work) -> float:
