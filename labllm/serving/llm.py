@@ -61,11 +61,6 @@ class LLM:
     ) -> None:
         config = (config or EngineConfig()).but(**options)
         if isinstance(model, Llama):
-            if config.num_ranks > 1:
-                raise ValueError(
-                    'Each rank loads its own part of a model: pass "pico", a checkpoint folder or a ModelConfig '
-                    "instead of a model that is loaded already."
-                )
             self.model_config, self.tokenizer = model.config, tokenizer
             self.engine = real_engine(model, config.for_model(model.config), clock, log)
         else:
@@ -135,7 +130,15 @@ class LLM:
 def real_engine(
     model: Llama, config: EngineConfig, clock: Clock | None = None, log: list[StepRecord] | None = None
 ) -> Engine:
-    """An engine that computes with `model`; `config` as `EngineConfig.for_model` fills it in."""
+    """An engine that computes with `model`; `config` as `EngineConfig.for_model` fills it in.
+
+    Raises ValueError for a config that asks for several ranks: each of them loads its own part (`rank_engine`).
+    """
+    if config.num_ranks > 1:
+        raise ValueError(
+            'Each rank loads its own part of a model: pass "pico", a checkpoint folder or a ModelConfig '
+            "instead of a model that is loaded already."
+        )
     num_blocks = num_blocks_for(model, config)
     executor = RealExecutor(model, config, num_blocks)
     return Engine.of(executor, config, num_blocks, model.config.vocab_size, clock, log)
