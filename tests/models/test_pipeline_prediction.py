@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,10 +47,7 @@ def steps(records: Sequence[Record]) -> list[Record]:
     """One GPU's time of two workloads, SLOWNESS times its floor."""
     roof = gpus_of(records).roof
     made = []
-    for w in (
-        Pipelined(3, batch=8, model="Llama-3.1-8B", dtype="bfloat16"),
-        Pipelined(model="Llama-3.1-8B", dtype="bfloat16"),
-    ):
+    for w in (EIGHT, replace(EIGHT, batch=1)):
         floor = step_bound(w.config, roof, w.dtype, w.batch, w.queries, w.context).floor()
         seconds = SLOWNESS * floor * w.steps * w.micro_batches
         made.append(record("pipeline-parallel", "one GPU", seconds, Work(flops=0, bytes=1), **as_dict(w)))
