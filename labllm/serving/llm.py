@@ -59,20 +59,17 @@ class LLM:
         workers: Workers | None = None,
         **options: object,
     ) -> None:
-        config = (config or EngineConfig()).but(**options)
-        if isinstance(model, Llama):
-            self.model_config, self.tokenizer = model.config, tokenizer
-            self.engine = real_engine(model, config.for_model(model.config), clock, log)
+        source = None if isinstance(model, Llama) else Source(model, dtype or torch.float32)
+        self.model_config = model.config if source is None else source.config()
+        self.config = (config or EngineConfig()).but(**options).for_model(self.model_config)
+        self.tokenizer = tokenizer if tokenizer or source is None else source.tokenizer()
+        where, told = device or default_device(), (self.config, clock, log)
+        if source is None:
+            self.engine = real_engine(model, *told)
+        elif self.config.num_ranks == 1:
+            self.engine = real_engine(source.load(where), *told)
         else:
-            source, where = Source(model, dtype or torch.float32), device or default_device()
-            self.model_config = source.config()
-            config = config.for_model(self.model_config)
-            self.tokenizer = tokenizer or source.tokenizer()
-            if config.num_ranks > 1:
-                self.engine = rank_engine(source, config, where, clock, log, workers)
-            else:
-                self.engine = real_engine(source.load(where), config, clock, log)
-        self.config = config.for_model(self.model_config)
+            self.engine = rank_engine(source, where, *told, workers)
         self.intake = Intake(self.engine, self.model_config, self.tokenizer)
 
     def generate(
@@ -146,8 +143,8 @@ def real_engine(
 
 def rank_engine(
     source: Source,
-    config: EngineConfig,
     device: str,
+    config: EngineConfig,
     clock: Clock | None = None,
     log: list[StepRecord] | None = None,
     workers: Workers | None = None,
