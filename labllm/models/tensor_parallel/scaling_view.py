@@ -25,11 +25,11 @@ def rows(steps: Sequence[Measured], cost: AlphaBeta) -> list[dict[str, object]]:
             "one (ms)": 1e3 * m.alone,
             f"{m.ranks} ranks (ms)": 1e3 * m.seconds,
             "rung": m.rung,
-            "times as fast": m.speedup,
+            "as fast (x)": m.speedup,
             "efficiency (%)": 100 * m.efficiency,
             "predicted (%)": 100 * prediction(m, cost).efficiency,
-            "all-reduces (% of the step)": 100 * min(1.0, m.talking(cost)),
-            "of that latency (%)": 100 * cost.latency_share(m.size),
+            "all-reduces (%)": 100 * min(1.0, m.talking(cost)),
+            "latency (%)": 100 * cost.latency_share(m.size),
         }
         for m in steps
     ]
@@ -39,7 +39,10 @@ def conclusion(steps: Sequence[Measured]) -> str:
     """Between which ends the speed-up lies."""
     least, most = min(steps, key=lambda m: m.speedup), max(steps, key=lambda m: m.speedup)
     ends = f"{times(least.speedup)} ({least.words}) to {times(most.speedup)} ({most.words})"
-    return f"{least.ranks} ranks are {ends} as fast as one; 'predicted' takes one GPU's time and the messages' line."
+    return (
+        f"{least.ranks} ranks are {ends} as fast as one. 'Predicted' takes one GPU's time and the messages' line; "
+        f"'all-reduces' are a share of the step by that line, 'latency' a share of these."
+    )
 
 
 def by_rung(records: Iterable[Record], rungs: Sequence[str]) -> list[dict[str, object]]:
