@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from labllm.attention.flash import (
+    PagedTiles,
     Tiles,
     flash,
     flash_paged,
@@ -116,19 +117,19 @@ LENGTHS = [(3, 3), (0, 5), (33, 40), (4, 0), (1, 20), (17, 17)]  # (queries, key
 
 
 @pytest.mark.parametrize("window", [None, 7])
-@pytest.mark.parametrize("kind", ["packed", "paged 8", "paged 16", "paged 32"])
-def test_packed_sequences_see_their_own_keys_only(kind: str, window: int | None) -> None:
+@pytest.mark.parametrize(("kind", "shared"), [("packed", 1), ("paged 8", 1), ("paged 16", 3), ("paged 32", 3)])
+def test_packed_sequences_see_their_own_keys_only(kind: str, shared: int, window: int | None) -> None:
     torch.manual_seed(0)
     cu_q, cu_k = (starts(n) for n in zip(*LENGTHS, strict=True))
-    q = torch.randn(int(cu_q[-1]), 4, 16, device=DEVICE)
+    q = torch.randn(int(cu_q[-1]), 6, 16, device=DEVICE)
     k, v = torch.randn(2, int(cu_k[-1]), 2, 16, device=DEVICE)
-    lse = torch.full((4, len(q)), NAN, device=DEVICE)
+    lse = torch.full((6, len(q)), NAN, device=DEVICE)
     with Poisoned():
         if kind == "packed":
             out = flash_varlen(q, k, v, cu_q, cu_k, 33, window=window, lse=lse, tiles=SMALL)
         else:
             caches, table = paged((k, v), cu_k.tolist(), int(kind.split()[1]))
-            out = flash_paged(q, *caches, table, cu_k.diff(), cu_q, 33, window, lse, SMALL)
+            out = flash_paged(q, *caches, table, cu_k.diff(), cu_q, 33, window, lse, PagedTiles(SMALL, shared))
     for a, b, c, d in zip(cu_q[:-1], cu_q[1:], cu_k[:-1], cu_k[1:], strict=True):
         want, sums = plainly(*(x.transpose(0, 1).unsqueeze(0) for x in (q[a:b], k[c:d], v[c:d])), window=window)
         assert close(out[a:b], want[0].transpose(0, 1))
@@ -162,7 +163,7 @@ def test_a_shared_prefix_is_read_by_both_that_name_it() -> None:
     table = torch.tensor([[3, 1], [3, 4]], dtype=torch.int32, device=DEVICE)
     seq_lens = torch.tensor([13, 16], dtype=torch.int32, device=DEVICE)
     q = torch.randn(7, 2, 16, device=DEVICE)
-    out = flash_paged(q, k_cache, v_cache, table, seq_lens, starts((5, 2)), 5, tiles=SMALL)
+    out = flash_paged(q, k_cache, v_cache, table, seq_lens, starts((5, 2)), 5, tiles=PagedTiles(SMALL, 2))
     for row, some in ((0, slice(0, 5)), (1, slice(5, 7))):
         n = int(seq_lens[row])
         k, v = (x[table[row].long()].flatten(0, 1)[:n].transpose(0, 1).unsqueeze(0) for x in (k_cache, v_cache))

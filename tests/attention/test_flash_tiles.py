@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from labllm.attention.flash import Tiles, tiles_for
+from labllm.attention.flash import PagedTiles, Tiles, paged_tiles_for, tiles_for
 from labllm.attention.flash.tiles import LISTED, SLACK, section
 from labllm.devices import KNOWN
 from labllm.hardware import Machine
@@ -53,6 +53,25 @@ def test_every_listed_tile_is_smaller_than_the_one_before() -> None:
     for (element, dim), tiles in LISTED.items():
         sizes = [t.shared_memory(dim, element) for t in tiles]
         assert sizes == sorted(sizes, reverse=True)
+
+
+def test_two_programs_share_a_multiprocessor_where_there_are_enough_of_them() -> None:
+    many = paged_tiles_for(128, torch.bfloat16, 512, 32 * 32, 4, machine("H100"))
+    assert many == PagedTiles(Tiles(128, 64, 8, 2), 4, 128)
+    assert many.programs(512, 32 * 32) == 16 * 256 and many.programs(513, 32) == 17 * 8
+    assert 2 * (many.tiles.shared_memory(128, 2) + SLACK) <= machine("H100").shared_memory
+    large = PagedTiles(tiles_for(128, torch.bfloat16, machine("H100")), 1)
+    assert paged_tiles_for(128, torch.bfloat16, 64, 32, 4, machine("H100")) == large
+    for name in ("A100 80GB", "RTX 4090"):
+        fitting = tiles_for(128, torch.bfloat16, machine(name))
+        assert paged_tiles_for(128, torch.bfloat16, 512, 32 * 32, 4, machine(name)) == PagedTiles(fitting, 1)
+    assert paged_tiles_for(256, torch.float16, 512, 32 * 32, 4, machine("H100")).registers is None
+
+
+def test_heads_share_a_tile_as_far_as_it_goes() -> None:
+    cpu = Machine("a CPU", "cpu", 2**34, 2, 2**20, 0, None, None)
+    shared = [paged_tiles_for(64, torch.float16, 9, 2 * group, group, cpu).shared for group in (1, 7, 16, 32)]
+    assert shared == [1, 7, 16, 1]
 
 
 def test_a_section_of_heads_fits_half_the_cache() -> None:

@@ -7,15 +7,17 @@ what they are given (`check.py`) and choose tiles from what the device reports (
 from labllm.attention.flash.dense import flash, flash_varlen
 from labllm.attention.flash.hopper import flash_specialized, flash_tma, why_not_specialized, why_not_tma
 from labllm.attention.flash.paged import flash_paged
-from labllm.attention.flash.tiles import Tiles, tiles_for
+from labllm.attention.flash.tiles import PagedTiles, Tiles, paged_tiles_for, tiles_for
 
 __all__ = [
+    "PagedTiles",
     "Tiles",
     "flash",
     "flash_paged",
     "flash_specialized",
     "flash_tma",
     "flash_varlen",
+    "paged_tiles_for",
     "tiles_for",
     "why_not_specialized",
     "why_not_tma",

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from labllm.attention.flash.check import check_kernel, check_query_len, check_starts
-from labllm.attention.flash.tiles import Tiles, section, tiles_for
+from labllm.attention.flash.tiles import PagedTiles, paged_tiles_for, section
 from labllm.attention.paged.layout import check_paged
 from labllm.hardware import this_machine
 
@@ -21,7 +21,7 @@ def flash_paged(
     max_query_len: int,
     window: int | None = None,
     lse: Tensor | None = None,
-    tiles: Tiles | None = None,
+    tiles: PagedTiles | None = None,
 ) -> Tensor:
     """Causal attention `[T, Hq, D]` of packed q `[T, Hq, D]` over k_cache, v_cache `[num_blocks, block_size, Hkv, D]`.
 
@@ -37,13 +37,15 @@ def flash_paged(
     if out.numel() and max_query_len:
         from labllm.kernels import flash_paged as kernel
 
-        machine = this_machine(q.device.type)
+        machine, (_, q_heads, dim), kv_heads = this_machine(q.device.type), q.shape, k_cache.shape[2]
         room = block_table.shape[1] * k_cache.shape[1]
-        heads = section(room, q.shape[1], k_cache.shape[2], q.shape[2], q.element_size(), machine)
-        tiles = tiles or tiles_for(q.shape[2], q.dtype, machine)
+        together = section(room, q_heads, kv_heads, dim, q.element_size(), machine)
+        heads = len(seq_lens) * q_heads
+        tiles = tiles or paged_tiles_for(dim, q.dtype, max_query_len, heads, q_heads // kv_heads, machine)
         kernel.flash_paged(
-            out, q, k_cache, v_cache, lse, block_table, seq_lens, cu_seqlens, max_query_len, window, heads, *tiles
-        )
+            out, q, k_cache, v_cache, lse, block_table, seq_lens, cu_seqlens, max_query_len, window,
+            together // tiles.shared, tiles.shared, *tiles.tiles, tiles.registers,
+        )  # fmt: skip
     return out
 
 

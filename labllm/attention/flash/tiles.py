@@ -38,7 +38,22 @@ LISTED = {  # by (element size, padded head_dim)
     (4, 128): (Tiles(32, 16, 4, 2),),
     (4, 256): (Tiles(16, 16, 4, 2),),
 }
+PAIRED = {(2, 128): Tiles(128, 64, 8, 2)}  # by the same; two such programs share a multiprocessor
+REGISTERS, WARP = 64 * 1024, 32  # of a multiprocessor, each of 32 bits; threads
 MAX_HEAD_DIM = 256
+MAX_SHARED = 16
+
+
+class PagedTiles(NamedTuple):
+    """Tiles over pages, query heads that share one, and registers a thread at most (None: as many as it takes)."""
+
+    tiles: Tiles
+    shared: int
+    registers: int | None = None
+
+    def programs(self, max_query_len: int, heads: int) -> int:
+        """Programs for `heads` query heads of all sequences, of up to max_query_len queries each."""
+        return -(-max_query_len // (self.tiles.block_m // self.shared)) * (heads // self.shared)
 
 
 def padded(head_dim: int) -> int:
@@ -62,6 +77,26 @@ def tiles_for(head_dim: int, dtype: torch.dtype, machine: Machine) -> Tiles:
         f"{machine.name} has {machine.shared_memory // 1024} KB of shared memory a program, too little for a flash "
         f"tile of head_dim {head_dim} in {dtype}; use sdpa or the tiled torch rung"
     )
+
+
+def paged_tiles_for(
+    head_dim: int, dtype: torch.dtype, max_query_len: int, heads: int, group: int, machine: Machine
+) -> PagedTiles:
+    """As `tiles_for`, over pages: `heads` query heads of all sequences, `group` of which read one KV head.
+
+    A program of a short prompt waits most of its time, for page numbers, for keys, for its own results: two on a
+    multiprocessor hide each other's waits, though each has half the registers. Where programs are fewer than
+    multiprocessors each has one to itself, and takes larger tiles.
+    """
+    shared = group if group <= MAX_SHARED else 1
+    if machine.kind == "cpu":
+        return PagedTiles(INTERPRETED, shared)
+    if pair := PAIRED.get((dtype.itemsize, padded(head_dim))):
+        paired = PagedTiles(pair, shared, REGISTERS // (2 * WARP * pair.num_warps))
+        fits = 2 * (pair.shared_memory(head_dim, dtype.itemsize) + SLACK) <= machine.shared_memory
+        if fits and paired.programs(max_query_len, heads) > machine.cores:
+            return paired
+    return PagedTiles(tiles_for(head_dim, dtype, machine), 1)
 
 
 def smaller_than_recorded(machine: Machine) -> str | None:
