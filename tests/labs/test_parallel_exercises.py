@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import pytest
@@ -10,7 +11,10 @@ import torch.nn.functional as F
 
 from labllm.labs.exercises.parallel_layer import Part
 from labllm.labs.registry import exercises, get, solution_function
+from labllm.models.pico.shape import PICO
+from labllm.models.tensor_parallel.scaling import scaled
 from labllm.parallel import split
+from labllm.parallel.communication import AlphaBeta, travels
 from labllm.parallel.schedules import Task, fill_drain
 from labllm.parallel.stages import partition
 from labllm.parallel.timeline import Span, bubble, simulate
@@ -75,6 +79,15 @@ def test_the_steps_of_a_ring_scatter_the_sum(ranks: int):
     for rank in range(ranks):
         piece = (rank + 1) % ranks
         assert torch.equal(pieces[rank, piece], total[piece])
+
+
+def test_tp_efficiency_is_the_library_s():
+    for seconds, layers, tokens, hidden, width, ranks, alpha, beta in arguments("tp_efficiency"):
+        config = replace(PICO, num_hidden_layers=layers, windows=(None,) * layers, hidden_size=hidden)
+        line = AlphaBeta(alpha, beta / travels(ranks)) if ranks > 1 else AlphaBeta(0.0, 1.0)
+        ours = scaled(config, seconds, ranks, tokens, {2: "bfloat16", 4: "float32"}[width], line).efficiency
+        answer = solution_function("tp_efficiency")(seconds, layers, tokens, hidden, width, ranks, alpha, beta)
+        assert answer == pytest.approx(ours)
 
 
 def test_tp_efficiency_is_1_without_communication_and_falls_with_ranks():

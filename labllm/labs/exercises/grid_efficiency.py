@@ -95,7 +95,7 @@ a stage holds layers / pp of them and takes seconds / (tp pp), and its all-reduc
 speedup    = time of one micro-batch on one GPU / on the grid, where it passes pp stages
 efficiency = time of all m on one GPU / (tp pp * their time on the grid, m + pp - 1 stages long)""",
     reference=reference,
-    library="labllm.parallel",
+    library="labllm.models.pipeline.plan",
     parts=("speedup", "efficiency"),
     cases=(
         _case("two stages, one micro-batch", 8.0, 8, 0.0, 1, 2, 1),

@@ -110,7 +110,7 @@ returns (gate_up of each rank [2 * I / ranks, H], down of each rank [H, I / rank
 rank r computes y_r = down_r(silu(gate_r(x)) * up_r(x)) from all of x, and the sum of all y_r is the MLP's output
 rank 0 has the first I / ranks of the inner numbers, rank 1 the next, and so on; its gate_up is again gate, then up""",
     reference=reference,
-    library="labllm.parallel",
+    library="labllm.models.tensor_parallel.shards.slices",
     parts=("gate_up", "down"),
     cases=(
         _case("two ranks", 6, 4, 2),

@@ -88,7 +88,7 @@ returns the efficiency, at most 1""",
     formula="""
 efficiency = T1 / (n Tn)   with T1 the time on one GPU and Tn on n ranks, all-reduces included""",
     reference=reference,
-    library="labllm.parallel",
+    library="labllm.models.tensor_parallel.scaling.scaled",
     cases=(
         _case("Llama 3.1 8B decodes one token on 2 ranks, NVLink", 4e-3, 32, 1, 4096, 2, 2, 11e-6, 450e9),
         _case("the same on 8 ranks", 4e-3, 32, 1, 4096, 2, 8, 11e-6, 450e9),
