@@ -26,14 +26,18 @@ from labllm.models.generate import generate_recompute
 from labllm.models.heldout import held_out
 from labllm.models.operations import FUSED
 from labllm.models.pico import kept_pico, pico_tokenizer
+from labllm.models.pico.shape import PICO
+from labllm.parallel import Workers
 from labllm.serving.clock import VirtualClock
 from labllm.serving.config import RUNGS, EngineConfig
 from labllm.serving.engine import Engine
 from labllm.serving.executor import Executor
+from labllm.serving.executors.ranks import RankExecutor
 from labllm.serving.executors.real import RealExecutor
 from labllm.serving.output import Output
 from labllm.serving.params import SamplingParams
 from labllm.serving.request import Request
+from labllm.serving.source import Source
 
 STEPS, PICO_STEPS = 100_000, 1_000
 MAX_LEN = 40
@@ -187,14 +191,33 @@ def one_thread():
 @pytest.mark.parametrize("lookahead", [0, 1])
 def test_pico_under_anything_that_may_happen(name: str, lookahead: int, one_thread: None) -> None:
     """With lookahead 1 decodes go from id to id in buckets, as on a GPU."""
-    draw, text = random.Random(1), pico_tokenizer().encode(held_out().text).ids
-    prompts = [text[:9] + text[50 * i :][:length] for i, length in enumerate((1, 7, 12, 3))]
+    draw = random.Random(1)
     config = tiny(draw, name)
-    num_blocks = -(-MAX_LEN // config.block_size) + 4
-    executor = RealExecutor(kept_pico("cpu", torch.float32, FUSED), config, num_blocks, lookahead)
-    world = World(engine(executor, config, num_blocks), draw)
+    executor = RealExecutor(kept_pico("cpu", torch.float32, FUSED), config, few_blocks(config), lookahead)
+    pico_serves(executor, config, draw, PICO_STEPS // 8)
+
+
+def test_stages_under_anything_that_may_happen(workers: Workers, one_thread: None) -> None:
+    """Ids that are on their way between stages belong to requests that may be gone when they arrive."""
+    draw = random.Random(2)
+    config = tiny(draw, "prefix")
+    config = config.but(pipeline_parallel_size=2, kv_blocks=few_blocks(config)).for_model(PICO)
+    executor = RankExecutor(Source("pico"), config, "cpu", workers, lookahead=1)
+    pico_serves(executor, config, draw, PICO_STEPS // 8)
+    executor.close()
+
+
+def few_blocks(config: EngineConfig) -> int:
+    return -(-MAX_LEN // config.block_size) + 4
+
+
+def pico_serves(executor: Executor, config: EngineConfig, draw: random.Random, steps: int) -> None:
+    """Random requests, aborts and preemptions against the ids of recompute."""
+    text = pico_tokenizer().encode(held_out().text).ids
+    prompts = [text[:9] + text[50 * i :][:length] for i, length in enumerate((1, 7, 12, 3))]
+    world = World(engine(executor, config, few_blocks(config)), draw)
     DONE.clear()
-    while DONE["step"] < PICO_STEPS // 8:
+    while DONE["step"] < steps:
         if draw.random() < 0.4 and len(world.alive) < 8:
             prompt = draw.choice(prompts)
             expected = written(tuple(prompt), 12)[: draw.randint(1, 12)]
