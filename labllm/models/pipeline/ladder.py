@@ -165,7 +165,7 @@ PIPELINE = Ladder(
         "fast": (Pipelined(2, batch=1, context=128, steps=2),),
         "small": tuple(Pipelined(m) for m in (1, 2, 4, 8)),
         "full": TWO,
-        "four": (*TWO, *_grid(4, 2, (1, 8))),
-        "eight": (*TWO, *_grid(8, 4, (1, 2, 4, 8, 16))),
+        "four": (*_sweep("Llama-3.1-70B", (1, 4, 16)), *_grid(4, 2, (1, 8))),
+        "eight": (*_sweep("Llama-3.1-70B", (1, 4, 16)), *_grid(8, 4, (1, 2, 4, 8, 16))),
     },
 )
