@@ -61,13 +61,16 @@ def skinny_tile(tokens: int, outputs: int, inputs: int, normed: bool) -> SkinnyT
     """The tile for `outputs` rows of `inputs` weights, of which a thread holds 32 or 64 at once for one token.
 
     Behind a norm, whose weight every program reads beside the token, whole rows are best, so that nothing waits for a
-    second turn; without, half as much in many programs. Where outputs are so many that the tail of the last programs
-    does not count, more rows share what is read of the token.
+    second turn; without, half as much in many programs, or a quarter where a row is no whole number of halves, or one.
+    Where outputs are so many that the tail of the last programs does not count, more rows share what is read of the
+    token.
     """
     row = 1 << (inputs - 1).bit_length()
     if tokens > 1:
         return SkinnyTile(4, min(row, 2048 // _padded(tokens)), 4, 1)
-    rows, held, warps = (8, 1024, 4) if outputs >= MANY_OUTPUTS else (2, 4096, 8) if normed else (2, 2048, 4)
+    whole = inputs % 2048 == 0 and inputs > 2048
+    plain = (2, 2048, 4) if whole else (2, 1024, 2)
+    rows, held, warps = (8, 1024, 4) if outputs >= MANY_OUTPUTS else (2, 4096, 8) if normed else plain
     block_k = min(row, held)
     rows = max(rows, 2048 // block_k)
     return SkinnyTile(rows, block_k, max(1, min(warps, rows * block_k // 1024)), 1)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into
     from kernels import add_norm as add_norm
     from kernels import add_norm_quantize as add_norm_quantize
     from kernels import early_start as early_start
-    from kernels import exchange_linear as exchange_linear
     from kernels import flash as flash
     from kernels import flash_gluon as flash_gluon
     from kernels import flash_paged as flash_paged
@@ -43,6 +42,7 @@ if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into
     from kernels import split_decode_once as split_decode_once
     from kernels import split_sum as split_sum
     from kernels import stream as stream
+    from kernels import sum_linear as sum_linear
     from kernels import sum_norm as sum_norm
 
 _checkout = Path(__file__).resolve().parents[2]

@@ -148,8 +148,6 @@ class Llama(nn.Module):
                 f"A sequence has {step.max_seq_len} tokens; the model knows "
                 f"{self.config.max_position_embeddings} positions (max_position_embeddings)."
             )
-        if self.operations is not None:
-            self.operations.begin()
         h = self.embed(x) if self.first else x
         angles = self.angles(step)
         for index in self.layers:

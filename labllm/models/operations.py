@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
 import torch
@@ -74,9 +74,6 @@ class Operations:
     gated: Callable[[Tensor], Tensor]
     attend: Callable[[Tensor, Tensor, Tensor, QKNorms | None, Angles, Attend, int, Step, int | None], Tensor]
 
-    def begin(self) -> None:
-        """Called before the first layer of a step; nothing to do here."""
-
     def norm(self, h: Hidden, norm: nn.RMSNorm) -> tuple[Tensor, Tensor]:
         """(norm(h), h as one tensor), both [T, H]."""
         if isinstance(h, Carried):
@@ -106,30 +103,38 @@ class Operations:
 class InsideOperations(Operations):
     """As `Operations`, with norm, gate and residual add inside the projections of a single token.
 
-    takes(x): whether the kernel may have x. Projections that are not torch's own Linear stay as they are.
+    takes(x): whether the kernel may have x. Besides torch's own Linear a projection is asked that offers `inside(x)`,
+    as quantised ones do; others stay as they are.
     """
 
     takes: Callable[[Tensor], bool]
 
     def project(self, h: Hidden, norm: nn.RMSNorm, linear: nn.Module) -> tuple[Tensor, Tensor]:
         """As `Operations.project`."""
-        if not self._inside(h, linear):
+        if (product := self._with_neighbours(h, linear)) is None:
             return super().project(h, norm, linear)
-        return skinny_linear(h, linear.weight, linear.bias, gain=norm.weight, eps=norm.eps), h
+        return product(h, gain=norm.weight, eps=norm.eps), h
 
     def gate(self, h: Hidden, norm: nn.RMSNorm, linear: nn.Module) -> tuple[Tensor, Tensor]:
         """As `Operations.gate`."""
-        if not self._inside(h, linear):
+        if (product := self._with_neighbours(h, linear)) is None:
             return super().gate(h, norm, linear)
-        return skinny_linear(h, linear.weight, linear.bias, gain=norm.weight, eps=norm.eps, gated=True), h
+        return product(h, gain=norm.weight, eps=norm.eps, gated=True), h
 
     def join(self, x: Tensor, linear: nn.Module, residual: Tensor) -> Hidden:
         """As `Operations.join`, summed at once; among ranks the first adds the residual to its summand."""
         ranks = linear.tensor_parallel if isinstance(linear, RowParallelLinear) else TensorParallel()
         shard = linear.shard if isinstance(linear, RowParallelLinear) else linear
-        if not self._inside(x, shard):
+        if (product := self._with_neighbours(x, shard)) is None:
             return super().join(x, linear, residual)
-        return ranks.reduce(skinny_linear(x, shard.weight, shard.bias, residual=residual if ranks.rank == 0 else None))
+        return ranks.reduce(product(x, residual=residual if ranks.rank == 0 else None))
+
+    def _with_neighbours(self, x: Hidden, linear: nn.Module) -> Callable[..., Tensor] | None:
+        """What multiplies the single token x by `linear` together with its neighbours; None where nothing does."""
+        if self._inside(x, linear):
+            return partial(skinny_linear, weight=linear.weight, bias=linear.bias)
+        offers = getattr(linear, "inside", None)
+        return offers(x) if offers is not None and isinstance(x, Tensor) and len(x) == 1 and self.takes(x) else None
 
     def _inside(self, x: Hidden, linear: nn.Module) -> bool:
         plain = isinstance(x, Tensor) and len(x) == 1 and type(linear) is nn.Linear

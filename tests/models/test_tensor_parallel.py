@@ -22,19 +22,21 @@ from labllm.models.checkpoint import CheckpointError
 from labllm.models.config import ModelConfig
 from labllm.models.llama import Llama
 from labllm.models.load import from_config, load
-from labllm.models.operations import EAGER, InsideOperations, Operations
-from labllm.models.paged import generate_paged
+from labllm.models.operations import EAGER, FUSED, InsideOperations, Operations
+from labllm.models.paged import generate_graphed, generate_paged
+from labllm.models.pico import WEIGHTS
+from labllm.models.pico.shape import PICO
 from labllm.models.quantize import quantize
 from labllm.models.quantized_checkpoint import save_quantized
 from labllm.models.rope import RopeConfig
 from labllm.models.scheme import Scheme
-from labllm.models.tensor_parallel.exchanged import summed_in_norms, summed_in_products
 from labllm.models.tensor_parallel.ladder import TENSOR_PARALLEL, efficiencies
 from labllm.models.tensor_parallel.sequence import sequence_parallel
 from labllm.models.tensor_parallel.shards import local_config
+from labllm.models.tensor_parallel.summed import summed_by_products, summed_in_norms
 from labllm.models.tensor_parallel.workload import TensorParallelStep, rank_cost, whole_cost
-from labllm.parallel import Workers
-from labllm.parallel.exchange import Exchange
+from labllm.parallel import Workers, device
+from labllm.parallel.sum_linear import SumLinear
 from labllm.parallel.sum_norm import SumAddNorm
 from labllm.parallel.tensor import TensorParallel
 
@@ -60,7 +62,7 @@ def bundle(kind: str, ranks: TensorParallel) -> Operations | None:
     sums = SumAddNorm(48, 16, torch.float32, ranks.group)
     if kind == "summed in norms":
         return summed_in_norms(INSIDE, sums)
-    return summed_in_products(INSIDE, sums, Exchange(48, 4, ranks.group))
+    return summed_by_products(INSIDE, sums, SumLinear(48, torch.float32, ranks.group))
 
 
 def loaded(folder: Path, kind: str) -> Tensor:
@@ -110,7 +112,7 @@ def generated(config: ModelConfig, kind: str, prompts: list[list[int]]) -> list[
 @interpreted
 @pytest.mark.parametrize(
     ("kind", "config"),
-    [("inside", TINY), ("summed in norms", QWEN3), ("summed in products", TINY), ("summed in products", QWEN3)],
+    [("inside", TINY), ("summed in norms", QWEN3), ("summed by products", TINY), ("summed by products", QWEN3)],
     ids=lambda x: x if isinstance(x, str) else x.model_type,
 )
 def test_fused_sums_write_the_ids_of_the_whole_model(workers: Workers, kind: str, config: ModelConfig) -> None:
@@ -120,6 +122,36 @@ def test_fused_sums_write_the_ids_of_the_whole_model(workers: Workers, kind: str
         assert workers.call(generated, config, kind, prompts) == [expected] * 2
 
 
+def by_graphs(kind: str, prompts: list[list[int]]) -> list[list[int]]:
+    """pico in float32 on this rank's GPU, every decode step a graph."""
+    ranks = TensorParallel.of(all_reduce="torch.distributed" if kind == "plain" else "push")
+    operations = {"plain": None, "fused": FUSED}.get(kind)
+    if kind.startswith("summed"):
+        sums = SumAddNorm(PICO.hidden_size, 16, torch.float32, ranks.group)
+        linear = SumLinear(PICO.hidden_size, torch.float32, ranks.group)
+        norms = kind == "summed in norms"
+        operations = summed_in_norms(FUSED, sums) if norms else summed_by_products(FUSED, sums, linear)
+    model = load(WEIGHTS, device(), operations=operations, tensor_parallel=ranks)
+    return generate_graphed(model, prompts, 24)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["plain", "fused", "summed in norms", "summed by products"])
+def test_two_gpus_write_the_ids_of_one(gpus: Workers, kind: str) -> None:
+    for prompts in ([[5, 100, 7, 9], list(range(40, 90)), [77]], [list(range(40, 90))]):
+        expected = generate_graphed(load(WEIGHTS, "cuda"), prompts, 24)
+        assert gpus.call(by_graphs, kind, prompts) == [expected] * 2
+
+
+@pytest.fixture(scope="module")
+def gpus() -> Iterator[Workers]:
+    """Two ranks with a GPU each."""
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    with Workers(2, backend="nccl", timeout=120) as pool:
+        yield pool
+
+
 def uncached(kind: str) -> Tensor:
     """A prompt of one token that is no decode step, then rows of the last layer alone."""
     model, step = shared(TINY, kind, "push"), Step.uncached([1])
@@ -127,7 +159,7 @@ def uncached(kind: str) -> Tensor:
 
 
 @interpreted
-@pytest.mark.parametrize("kind", ["summed in norms", "summed in products", "sequence parallel"])
+@pytest.mark.parametrize("kind", ["summed in norms", "summed by products", "sequence parallel"])
 def test_rows_of_a_single_token(workers: Workers, kind: str) -> None:
     expected = larger(from_config(TINY))(torch.tensor([5]), Step.uncached([1]))
     for logits in workers.call(uncached, kind):

@@ -25,9 +25,9 @@ from labllm.models.operations import FUSED, Operations
 from labllm.models.packed import code_of
 from labllm.models.pipeline.running import OfLastStage
 from labllm.models.pipeline.workload import PipelineCase, random_cache
-from labllm.models.tensor_parallel.exchanged import summed_in_norms, summed_in_products
 from labllm.models.tensor_parallel.model import TensorParallelLlama
 from labllm.models.tensor_parallel.sequence import sequence_parallel
+from labllm.models.tensor_parallel.summed import summed_by_products, summed_in_norms
 from labllm.models.tensor_parallel.workload import (
     TensorParallelStep,
     inputs,
@@ -38,10 +38,10 @@ from labllm.models.tensor_parallel.workload import (
 )
 from labllm.parallel import rank
 from labllm.parallel.clock import RankClock
-from labllm.parallel.exchange import Exchange
 from labllm.parallel.linear import RowParallelLinear
 from labllm.parallel.on_ranks import on_ranks
 from labllm.parallel.split import split_heads
+from labllm.parallel.sum_linear import SumLinear
 from labllm.parallel.sum_norm import SumAddNorm
 from labllm.parallel.tensor import TensorParallel
 from labllm.roofline import DTYPE_BYTES
@@ -120,10 +120,9 @@ def _in_norms(ranks: TensorParallel, case: PipelineCase) -> Operations:
     return summed_in_norms(FUSED, _sum_norm(ranks, case))
 
 
-def _in_products(ranks: TensorParallel, case: PipelineCase) -> Operations:
-    config = case.workload.config
-    exchange = Exchange(config.hidden_size, 2 * config.num_hidden_layers, ranks.group)
-    return summed_in_products(FUSED, _sum_norm(ranks, case), exchange)
+def _by_products(ranks: TensorParallel, case: PipelineCase) -> Operations:
+    sum_linear = SumLinear(case.workload.config.hidden_size, torch_dtype(case.workload), ranks.group)
+    return summed_by_products(FUSED, _sum_norm(ranks, case), sum_linear)
 
 
 def _metrics(w: TensorParallelStep, out: Answer, seconds: float | None) -> Mapping[str, tuple[float, str]]:
@@ -169,6 +168,16 @@ def _rung(
     return Rung(name, run, prepare, about, **{"memory": _memory, "refuses": refuses, "sources": sources} | more)
 
 
+def _large(ranks: int, batch: int, queries: int = 1, model: str = "Llama-3.1-8B") -> TensorParallelStep:
+    return TensorParallelStep(ranks, batch, queries, max(queries, 1024), model, "bfloat16")
+
+
+def _over(*ranks: int) -> tuple[TensorParallelStep, ...]:
+    """Decode at three batches and a prefill, of two models, on ever more ranks."""
+    steps, models = ((1, 1), (32, 1), (128, 1), (1, 4096)), ("Llama-3.1-8B", "Llama-3.1-70B")
+    return tuple(_large(n, batch, queries, model) for model in models for n in ranks for batch, queries in steps)
+
+
 GPU = {"needs": ("cuda", "triton"), "graphed": True}
 
 TENSOR_PARALLEL = Ladder(
@@ -205,17 +214,19 @@ TENSOR_PARALLEL = Ladder(
             kernels=("one_shot", "sum_norm"), refuses=_few, **GPU,
         ),
         _rung(
-            "cuda graph, sums in products", "no launch for a norm: one product sends, the next one waits", _in_products,
-            "push", kernels=("one_shot", "sum_norm", "exchange_linear"), refuses=_single, **GPU,
+            "cuda graph, sums by products", "products send as they compute; the norm is inside the next", _by_products,
+            "push", kernels=("one_shot", "sum_norm", "sum_linear"), refuses=_single, **GPU,
         ),
     ),
     sizes={
         "fast": (TensorParallelStep(context=128),),
         "small": (*(TensorParallelStep(2, b) for b in (1, 4, 16)), TensorParallelStep(2, 1, 512, 512)),
         "full": (
-            *(TensorParallelStep(2, b, 1, 1024, "Llama-3.1-8B", "bfloat16") for b in (1, 8, 32, 64, 128)),
-            *(TensorParallelStep(2, 1, t, t, "Llama-3.1-8B", "bfloat16") for t in (512, 2048, 8192)),
+            *(_large(2, b) for b in (1, 8, 32, 64, 128)),
+            *(_large(2, 1, queries) for queries in (512, 2048, 8192)),
         ),
+        "four": _over(2, 4),
+        "eight": _over(2, 4, 8),
     },
 )  # fmt: skip
 

@@ -27,7 +27,7 @@ class TensorParallelStep:
 
     ranks: int = axis(2, 1, 2, 4, 8, label="ranks")
     batch: int = axis(1, 1, 2, 4, 8, 16, 32, 64, 128, unit="sequences", label="batch")
-    queries: int = axis(1, 1, 128, 512, 2048, 8192, unit="tokens", label="new tokens a sequence")
+    queries: int = axis(1, 1, 128, 512, 2048, 4096, 8192, unit="tokens", label="new tokens a sequence")
     context: int = axis(512, 128, 512, 1024, 2048, 4096, 8192, unit="tokens", label="context")
     model: str = axis("pico", *MODELS)
     dtype: str = axis("float32", "float32", "float16", "bfloat16")

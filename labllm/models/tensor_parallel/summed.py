@@ -1,9 +1,9 @@
-"""Operations of a rank whose sums over ranks need no launch of their own: inside the norms, or inside the products.
+"""Operations of a rank whose sums over ranks have no kernel of their own: inside the norms, or begun by the products.
 
     SummedInNorms      o and down leave their summand; the norm behind them sums over ranks, adds the residual and
                        normalises in one launch
-    SummedInProducts   with a single token not even that: o and down send what they compute as they compute it, and the
-                       product behind waits for it; a layer has the launches of one GPU's
+    SummedByProducts   with a single token o and down send what they compute as they compute it, and the norm stays
+                       inside the product behind them
 
 Both up to as many tokens as `labllm.parallel.sum_norm` has room for; more go through the ranks' own all-reduce.
 Invariant: the same hidden states on all ranks. Where tokens are many neither gains: the bytes of a sum then count.
@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from labllm.fusion.skinny import skinny_linear
 from labllm.models.operations import Carried, Hidden, InsideOperations
-from labllm.parallel.exchange import Exchange, InFlight
 from labllm.parallel.linear import RowParallelLinear
+from labllm.parallel.sum_linear import SumLinear
 from labllm.parallel.sum_norm import SumAddNorm
 
 
@@ -33,19 +33,6 @@ class Summand(Carried):
     def total(self) -> Tensor:
         """The hidden state itself, [T, H], by an all-reduce."""
         return self.linear.tensor_parallel.reduce(self.branch.clone()) + self.residual
-
-
-@dataclass(frozen=True, eq=False)
-class Sent(Carried):
-    """One token's hidden state on its way between the ranks; its parts, residual included, are in flight."""
-
-    exchange: Exchange
-    sent: InFlight
-
-    @property
-    def total(self) -> Tensor:
-        """The hidden state itself, [1, H], in the residual's dtype."""
-        return self.exchange.close(self.sent, self.residual.dtype)
 
 
 @dataclass(frozen=True)
@@ -87,44 +74,18 @@ class SummedInNorms(InsideOperations):
 
 
 @dataclass(frozen=True)
-class SummedInProducts(SummedInNorms):
-    """As `SummedInNorms`, and for a single token inside the products."""
+class SummedByProducts(SummedInNorms):
+    """As `SummedInNorms`, and for a single token begun by the products."""
 
-    exchange: Exchange
+    sum_linear: SumLinear
 
-    def begin(self) -> None:
-        """A step begins."""
-        self.exchange.begin()
-
-    def norm(self, h: Hidden, norm: nn.RMSNorm) -> tuple[Tensor, Tensor]:
-        """(norm(h), h as one tensor), both [T, H]."""
-        return super().norm(h.total if isinstance(h, Sent) else h, norm)
-
-    def project(self, h: Hidden, norm: nn.RMSNorm, linear: nn.Module) -> tuple[Tensor, Hidden]:
-        """As `Operations.project`; what is on its way stays so."""
-        if not isinstance(h, Sent) or type(linear) is not nn.Linear:
-            return super().project(h, norm, linear)
-        return self.exchange.collect_linear(h.sent, linear.weight, linear.bias, norm.weight, norm.eps), h
-
-    def gate(self, h: Hidden, norm: nn.RMSNorm, linear: nn.Module) -> tuple[Tensor, Hidden]:
-        """As `Operations.gate`; what is on its way stays so."""
-        if not isinstance(h, Sent) or type(linear) is not nn.Linear:
-            return super().gate(h, norm, linear)
-        return self.exchange.collect_linear(h.sent, linear.weight, linear.bias, norm.weight, norm.eps, True), h
-
-    def join(self, x: Tensor, linear: RowParallelLinear, residual: Hidden) -> Hidden:
+    def join(self, x: Tensor, linear: RowParallelLinear, residual: Tensor) -> Hidden:
         """linear(x) + residual [T, H]."""
         shard = linear.shard
         if not self._inside(x, shard):
-            return super().join(x, linear, residual.total if isinstance(residual, Sent) else residual)
-        before, plain = (residual.sent, residual.residual) if isinstance(residual, Sent) else (residual, residual)
+            return super().join(x, linear, residual)
         first = linear.tensor_parallel.rank == 0
-        sent = self.exchange.push_linear(x, shard.weight, shard.bias, before if first else None)
-        return Sent(plain, plain, self.exchange, sent)
-
-    def select(self, x: Tensor, residual: Hidden, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows [N] of x [T, ...] and of the residual that goes with it."""
-        return super().select(x, residual.total if isinstance(residual, Sent) else residual, rows)
+        return self.sum_linear(x, shard.weight, shard.bias, residual if first else None)
 
 
 def summed_in_norms(operations: InsideOperations, sum_add_norm: SumAddNorm) -> SummedInNorms:
@@ -132,10 +93,12 @@ def summed_in_norms(operations: InsideOperations, sum_add_norm: SumAddNorm) -> S
     return SummedInNorms(**_parts(operations, "summed in norms"), sum_add_norm=sum_add_norm)
 
 
-def summed_in_products(operations: InsideOperations, sum_add_norm: SumAddNorm, exchange: Exchange) -> SummedInProducts:
+def summed_by_products(
+    operations: InsideOperations, sum_add_norm: SumAddNorm, sum_linear: SumLinear
+) -> SummedByProducts:
     """The bundle whose other kernels are those of `operations`."""
-    parts = _parts(operations, "summed in products")
-    return SummedInProducts(**parts, sum_add_norm=sum_add_norm, exchange=exchange)
+    parts = _parts(operations, "summed by products")
+    return SummedByProducts(**parts, sum_add_norm=sum_add_norm, sum_linear=sum_linear)
 
 
 def _parts(operations: InsideOperations, name: str) -> dict[str, Any]:
