@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import queue
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import cloudpickle
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from labllm.parallel import Workers, device, rank, world
 from labllm.parallel.mesh import mesh
 from labllm.parallel.pipeline import run_stage
-from labllm.parallel.ring import Ring
+from labllm.parallel.ring import Ring, Waits
 from labllm.parallel.schedules import SCHEDULES, Task, fill_drain
 from labllm.parallel.stopwatch import Stopwatch, gathered
 from labllm.parallel.timeline import Span
@@ -74,6 +79,62 @@ def test_two_ranks_compute_what_one_does_and_are_seen_on_one_clock(workers: Work
     assert set(ends) == set(made.table(steps))
     for span in spans:
         assert span.start <= span.end and all(ends[needed] <= span.start for needed in made.needs(span.task))
+
+
+class Rendezvous:
+    """An edge between threads on which a message leaves only when it is received: what a link may do at worst."""
+
+    def __init__(self) -> None:
+        self._sent: queue.Queue[tuple[Tensor, threading.Event]] = queue.Queue()
+
+    def send(self, x: Tensor) -> Waits:
+        gone = threading.Event()
+        self._sent.put((x, gone))
+        return Gone(gone)
+
+    def receive(self, into: Tensor) -> Tensor:
+        x, gone = self._sent.get(timeout=20)
+        into.copy_(x)
+        gone.set()
+        return into
+
+
+class Gone:
+    def __init__(self, gone: threading.Event) -> None:
+        self._gone = gone
+
+    def wait(self) -> None:
+        assert self._gone.wait(20), "nobody received"
+
+
+class Thrifty(Toy):
+    """Writes a micro-batch's answer where its last one was, as a graph does."""
+
+    def __init__(self, stages: int) -> None:
+        super().__init__(stages)
+        self._kept: dict[Task, Tensor] = {}
+
+    def compute(self, task: Task, x: Tensor) -> Tensor:
+        answer = super().compute(task, x)
+        return self._kept.setdefault(task._replace(step=0), torch.empty_like(answer)).copy_(answer)
+
+
+@given(st.sampled_from(sorted(SCHEDULES)), st.integers(2, 4), st.integers(1, 3), st.integers(1, 3))
+@settings(max_examples=30, deadline=None)
+def test_any_pipeline_over_slow_links_comes_to_its_end_with_the_same_answers(
+    schedule: str, stages: int, micro_batches: int, steps: int
+) -> None:
+    edges = [Rendezvous() for _ in range(stages)]
+    made, inputs = SCHEDULES[schedule](stages, micro_batches), INPUTS[:micro_batches]
+
+    def one(stage: int) -> list[Tensor]:
+        ring = Ring(stage, stages, edges[stage - 1], edges[stage])
+        return run_stage(ring, made, Thrifty(stages), inputs if stage == 0 else [], steps)[-1]
+
+    with ThreadPoolExecutor(stages) as pool:
+        answers = list(pool.map(one, range(stages)))[-1]
+    expected = one_by_one(stages, steps)[-1][:micro_batches]
+    assert all(torch.equal(mine, theirs) for mine, theirs in zip(answers, expected, strict=True))
 
 
 @pytest.mark.parametrize("schedule", sorted(SCHEDULES))
