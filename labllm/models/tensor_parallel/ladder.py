@@ -169,7 +169,7 @@ def _rung(
 
 
 def _large(ranks: int, batch: int, queries: int = 1, model: str = "Llama-3.1-8B") -> TensorParallelStep:
-    return TensorParallelStep(ranks, batch, queries, max(queries, 1024), model, "bfloat16")
+    return TensorParallelStep(ranks, batch, queries, queries if queries > 1 else 1024, model, "bfloat16")
 
 
 def _over(*ranks: int) -> tuple[TensorParallelStep, ...]:
