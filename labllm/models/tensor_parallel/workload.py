@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import torch
 from torch import Tensor
 
 from labllm.bench import axis
@@ -51,13 +52,12 @@ def inputs(w: TensorParallelStep, device: str, seed: int) -> PipelineCase:
 
 def reference(case: PipelineCase, rows: Tensor | None) -> Tensor:
     """Logits [batch, V] in float64, or `rows` of them."""
-    logits = _logits(case.workload, case.device, case.seed)
-    return logits if rows is None else logits[rows]
+    return _logits(case.workload, case.device, case.seed, None if rows is None else tuple(rows.tolist()))
 
 
 @lru_cache(maxsize=1)  # all rungs of a case are compared with it
-def _logits(w: Pipelined, device: str, seed: int) -> Tensor:
-    return pipeline.reference(pipeline.inputs(w, device, seed), None)
+def _logits(w: Pipelined, device: str, seed: int, rows: tuple[int, ...] | None) -> Tensor:
+    return pipeline.reference(pipeline.inputs(w, device, seed), None if rows is None else torch.tensor(rows))
 
 
 def rank_cost(w: TensorParallelStep) -> Cost:
