@@ -11,10 +11,12 @@ Why slots can be used again. Call k of a program uses slot k mod 3 and, once it 
 call k - 1, which it has read by then, with -0.0. A peer writes there next in call k + 2, which it enters only after
 it has read, in call k + 1, what this program sent in call k + 1, after that filling. With two slots the peer could be
 there before the filling. Programs are told apart by number and count their own calls in memory, so this holds for
-calls of any sizes in any order, and in a CUDA graph, which always replays the same arguments.
+calls of any sizes in any order, and in a CUDA graph, which always replays the same arguments. What is larger than the
+slots goes piece by piece, each a call in this sense; between two a fence does what the end of a launch does otherwise.
 
 Invariants: all ranks make the same calls in the same order, each on one stream. The sum goes in order of rank in
-float32, so all ranks hold the same bits. It loses from some hundred kilobytes on, where two-shot moves fewer bytes.
+float32, so all ranks hold the same bits. Among two ranks it moves as few bytes as any other way; among more it loses
+from some hundred kilobytes on, where two-shot moves fewer.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import triton.language as tl
 from .early_start import begin, launch_options
 
 SLOTS = 3
-BLOCK, WARPS = 1024, 4
+BLOCK, WARPS, PROGRAMS = 256, 1, 4096
 WORDS = {2: torch.int16, 4: torch.int32}
 _TL = {torch.int16: tl.int16, torch.int32: tl.int32}
 
@@ -34,37 +36,47 @@ _TL = {torch.int16: tl.int16, torch.int32: tl.int32}
 @triton.jit
 def _one_shot(
     out, x, own, peers, calls, n,
-    RANK: tl.constexpr, RANKS: tl.constexpr, CAPACITY: tl.constexpr, BLOCK: tl.constexpr,
-    WORD: tl.constexpr, NOTHING: tl.constexpr, OVERLAP: tl.constexpr,
+    RANK: tl.constexpr, RANKS: tl.constexpr, CAPACITY: tl.constexpr, BLOCK: tl.constexpr, GATHER: tl.constexpr,
+    WORD: tl.constexpr, NOTHING: tl.constexpr, FENCE: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
-    program = tl.program_id(0)
     begin(OVERLAP)
+    program = tl.program_id(0)
     call = tl.load(calls + program)
-    at = program * BLOCK + tl.arange(0, BLOCK)
-    inside = at < n
-    piece = tl.load(x + at, mask=inside, other=0.0).to(WORD, bitcast=True)
-    piece = tl.where(piece == NOTHING, 0, piece).to(WORD)
-    slot = (call % 3) * RANKS * CAPACITY
-    for peer in tl.static_range(RANKS):
-        if peer != RANK:
-            theirs = tl.multiple_of(tl.load(peers + peer).to(tl.pointer_type(WORD)), 16)  # so that stores are wide
-            tl.store(theirs + slot + RANK * CAPACITY + at, piece, mask=inside)
-    before = ((call + 2) % 3) * RANKS * CAPACITY
-    for peer in tl.static_range(RANKS):
-        if peer != RANK:
-            tl.store(own + before + peer * CAPACITY + at, tl.full([BLOCK], NOTHING, WORD))
-    total = tl.zeros([BLOCK], tl.float32)
-    for peer in tl.static_range(RANKS):
-        if peer == RANK:
-            came = piece
-        else:
-            here = own + slot + peer * CAPACITY + at
-            came = tl.load(here, mask=inside, other=0, volatile=True)
-            while tl.max((came == NOTHING).to(tl.int32), axis=0) > 0:
+    k = tl.arange(0, BLOCK)
+    place = program * BLOCK + k
+    for first in range(program * BLOCK, n, CAPACITY):
+        at = first + k
+        inside = at < n
+        piece = tl.load(x + at, mask=inside, other=0.0).to(WORD, bitcast=True)
+        piece = tl.where(piece == NOTHING, 0, piece).to(WORD)
+        slot = (call % 3) * RANKS * CAPACITY
+        for peer in tl.static_range(RANKS):
+            if peer != RANK:
+                theirs = tl.multiple_of(tl.load(peers + peer).to(tl.pointer_type(WORD)), 16)  # so that stores are wide
+                tl.store(theirs + slot + RANK * CAPACITY + place, piece, mask=inside)
+        before = ((call + 2) % 3) * RANKS * CAPACITY
+        for peer in tl.static_range(RANKS):
+            if peer != RANK:
+                tl.store(own + before + peer * CAPACITY + place, tl.full([BLOCK], NOTHING, WORD))
+        total = tl.zeros([BLOCK], tl.float32)
+        for peer in tl.static_range(RANKS):
+            if peer == RANK:
+                came = piece
+            else:
+                here = own + slot + peer * CAPACITY + place
                 came = tl.load(here, mask=inside, other=0, volatile=True)
-        total += came.to(out.dtype.element_ty, bitcast=True).to(tl.float32)
-    tl.store(out + at, total.to(out.dtype.element_ty), mask=inside)
-    tl.store(calls + program, call + 1)
+                while tl.max((came == NOTHING).to(tl.int32), axis=0) > 0:
+                    came = tl.load(here, mask=inside, other=0, volatile=True)
+            if GATHER:
+                tl.store(out + peer * n + at, came.to(out.dtype.element_ty, bitcast=True), mask=inside)
+            else:
+                total += came.to(out.dtype.element_ty, bitcast=True).to(tl.float32)
+        if not GATHER:
+            tl.store(out + at, total.to(out.dtype.element_ty), mask=inside)
+        call += 1
+        if FENCE:  # the filling is done before the next piece is sent, as between two launches
+            tl.inline_asm_elementwise("fence.acq_rel.sys; mov.u32 $0, $1;", "=r,r", [call], tl.int32, False, 1)
+    tl.store(calls + program, call)
 
 
 def nothing(dtype: torch.dtype) -> int:
@@ -74,24 +86,25 @@ def nothing(dtype: torch.dtype) -> int:
 
 def one_shot(
     x: torch.Tensor, own: torch.Tensor, pointers: torch.Tensor, calls: torch.Tensor, rank: int, *,
-    overlap: bool = False, block: int = BLOCK, warps: int = WARPS,
+    gather: bool = False, overlap: bool = False, block: int = BLOCK, warps: int = WARPS,
 ) -> torch.Tensor:  # fmt: skip
-    """The sum over ranks of contiguous x [n], a new tensor.
+    """The sum over ranks of contiguous x [n], a new tensor; with `gather` everyone's x instead, [ranks, n].
 
     own       this rank's slots, integers as wide as x's elements [3, ranks, capacity], all `nothing` at first; capacity
-              is a multiple of block and at least n
+              is a multiple of block, and of a larger x every program takes several pieces
     pointers  int64 [ranks], the addresses of every rank's slots
-    calls     int32 [capacity / block], zeros at first: the calls that each program has made
+    calls     int32 [capacity / block], zeros at first: the pieces that each program has sent
     overlap   start while the kernel before still runs, and wait for it inside; needs compute capability 9.0
     """
     slots, ranks, capacity = own.shape
     if not x.is_contiguous() or x.element_size() not in WORDS or own.dtype != WORDS[x.element_size()]:
         raise ValueError(f"x must be contiguous, of 2 or 4 bytes an element, the slots' width; got {x.dtype}")
-    if slots != SLOTS or x.numel() > capacity or capacity % block or len(calls) * block < capacity:
-        raise ValueError(f"{x.numel()} elements need {SLOTS} slots of as many, a multiple of {block}; got {own.shape}")
-    out = torch.empty_like(x)
-    _one_shot[(triton.cdiv(x.numel(), block),)](
-        out, x, own, pointers, calls, x.numel(), rank, ranks, capacity, block, _TL[own.dtype], nothing(x.dtype),
-        overlap, num_warps=warps, **launch_options(overlap),
+    if slots != SLOTS or capacity % block or len(calls) * block != capacity:
+        raise ValueError(f"there must be {SLOTS} slots of {block} times {len(calls)} calls, got {tuple(own.shape)}")
+    out = x.new_empty(ranks, x.numel()) if gather else torch.empty_like(x)
+    fence = x.numel() > capacity and x.is_cuda
+    _one_shot[(min(len(calls), triton.cdiv(x.numel(), block)),)](
+        out, x, own, pointers, calls, x.numel(), rank, ranks, capacity, block, gather, _TL[own.dtype],
+        nothing(x.dtype), fence, overlap, num_warps=warps, **launch_options(overlap),
     )  # fmt: skip
     return out

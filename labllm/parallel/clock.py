@@ -1,11 +1,12 @@
 """Clocks of ranks: all start together, and the slowest counts.
 
-RankClock, for kernels, layers and steps: a barrier, then a row of calls; on GPUs under a millisecond in a CUDA graph
-over rotated buffers, as `KernelClock`. RankRunClock, for whole runs of seconds, whose last answer is kept.
+RankClock, for kernels, layers and steps. On GPUs work under a millisecond goes into a CUDA graph over rotated buffers,
+as with `KernelClock`; longer work, and whatever is about launches, is timed as calls in a row behind one that is not
+timed, as with `SteadyClock`. RankRunClock, for whole runs of seconds, whose last answer is kept.
 
 How often a call is repeated follows from times that all ranks agreed on: were it decided by each, one rank would wait
-in a collective that the others never enter. On GPUs a large all-reduce goes before what is timed: it ends on all at
-once, and long enough after the host queued it that no launch shows.
+in a collective that the others never enter. On GPUs a small all-reduce goes before what is timed: it ends on all at
+once. Launching a graph with NCCL in it takes the host up to a millisecond, so before that the GPUs are kept busy.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ GRAPHED, WARM, LAUNCHED, WALL = (
     "cuda events" + SLOWEST,
     "monotonic clock" + SLOWEST,
 )
-ROW_SECONDS, MOST_CALLS = 2e-3, 100  # a sample is a row of calls: a barrier is not that exact
-ALIGN_BYTES = 2**26
+CPU_ROW, GRAPH_ROW, STEADY_ROW, MOST_CALLS = 2e-3, 6e-3, 2e-2, 100  # a sample is a row of calls of so many seconds
+BUSY_BYTES, BUSY_PASSES = 2**29, 24  # some milliseconds
 
 
 @dataclass(frozen=True)
@@ -51,24 +52,37 @@ class RankClock:
         """As `Clock.time`; every rank must call it."""
         state = make_state(0)
         run(state)
-        gpu = torch.device(device).type == "cuda"
-        once = min(slowest(_rows([lambda: run(state)] * 3, device)))
-        if gpu and self.graphed and once < LAUNCH_SHOWS:
+        if torch.device(device).type != "cuda":
+            once = min(slowest(_walled_rows([lambda: run(state)] * 3)))
+            return self._row(run, state, CPU_ROW / once, once, _walled_rows, WALL)
+        once = min(slowest(_event_rows([lambda: run(state)] * 3)))
+        if self.graphed and once < LAUNCH_SHOWS:
             made = self._captured(run, make_state, state, once, touched)
             if made is not None:
                 graph, calls, kept = made
-                samples = self._samples(graph.replay, device, once * calls)
+                samples = slowest(_event_rows([graph.replay] * self._count(once * calls), _busy()))
                 del kept
                 graph.reset()
                 return Timing(tuple(s / calls for s in samples), GRAPHED if self.cold else WARM)
-        calls = max(1, min(MOST_CALLS, int(ROW_SECONDS / once)))
-        samples = self._samples(lambda: [run(state) for _ in range(calls)], device, once * calls)
-        with_launch = ", with launch" if gpu and once < LAUNCH_SHOWS else ""
-        return Timing(tuple(s / calls for s in samples), (LAUNCHED if gpu else WALL) + with_launch)
+        with_launch = ", with launch" if once < LAUNCH_SHOWS else ""
+        return self._row(run, state, STEADY_ROW / once, once, _event_rows, LAUNCHED + with_launch)
 
-    def _samples(self, call: Callable[[], Any], device: str, seconds: float) -> tuple[float, ...]:
-        count = max(5, min(self.most, int(self.budget / seconds)))
-        return slowest(_rows([call] * count, device))
+    def _row(
+        self,
+        run: Callable[[Any], Any],
+        state: Any,
+        calls: float,
+        once: float,
+        rows: Callable[[Sequence[Callable[[], Any]]], list[float]],
+        method: str,
+    ) -> Timing:
+        """Samples of about `calls` calls in a row each, taken by `rows`."""
+        length = max(1, min(MOST_CALLS, int(calls)))
+        samples = slowest(rows([lambda: [run(state) for _ in range(length)]] * self._count(once * length)))
+        return Timing(tuple(s / length for s in samples), method)
+
+    def _count(self, seconds: float) -> int:
+        return max(5, min(self.most, int(self.budget / seconds)))
 
     def _captured(
         self, run: Callable[[Any], Any], make_state: Callable[[int], Any], state: Any, once: float, touched: float
@@ -76,7 +90,7 @@ class RankClock:
         """The graph, how many calls it holds and what they hold; None, on every rank, where one cannot capture."""
         l2 = torch.cuda.get_device_properties(0).L2_cache_size
         states = [state, *(make_state(seed) for seed in range(1, rotations(touched, l2) if self.cold else 1))]
-        calls = states * max(1, min(MOST_CALLS, int(ROW_SECONDS / once)) // len(states))
+        calls = states * max(1, min(MOST_CALLS, int(GRAPH_ROW / once)) // len(states))
         graph, kept, trouble = torch.cuda.CUDAGraph(), None, 0.0
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -135,18 +149,27 @@ def _walled(call: Callable[[], Any], device: str) -> float:
     return slowest([wall(call, device)])[0]
 
 
-def _rows(calls: Sequence[Callable[[], Any]], device: str) -> list[float]:
-    """This rank's seconds of each call, all ranks starting each together."""
-    if torch.device(device).type != "cuda":
-        taken = []
-        for call in calls:
-            dist.barrier()
-            taken.append(wall(call, device))
-        return taken
-    align = torch.zeros(ALIGN_BYTES // 4, device=own_device())
-    pairs = []
+def _walled_rows(calls: Sequence[Callable[[], Any]]) -> list[float]:
+    """This rank's seconds of each call by the wall, all ranks starting each together."""
+    taken = []
     for call in calls:
+        dist.barrier()
+        taken.append(wall(call, "cpu"))
+    return taken
+
+
+def _event_rows(calls: Sequence[Callable[[], Any]], before: Callable[[], Any] | None = None) -> list[float]:
+    """This rank's seconds of each call on the device, all ranks starting each together.
+
+    before   work that goes ahead of the common start; without it the call itself goes behind it once more, untimed
+    """
+    align, pairs = torch.zeros(1, device=own_device()), []
+    for call in calls:
+        if before is not None:
+            before()
         dist.all_reduce(align)
+        if before is None:
+            call()
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         call()
@@ -154,3 +177,14 @@ def _rows(calls: Sequence[Callable[[], Any]], device: str) -> list[float]:
         pairs.append((start, end))
     torch.cuda.synchronize()
     return [start.elapsed_time(end) / 1e3 for start, end in pairs]
+
+
+def _busy() -> Callable[[], None]:
+    """Work of some milliseconds on this rank's GPU; it also empties the L2 cache."""
+    buffer = torch.empty(BUSY_BYTES, dtype=torch.int8, device=own_device())
+
+    def work() -> None:
+        for _ in range(BUSY_PASSES):
+            buffer.zero_()
+
+    return work

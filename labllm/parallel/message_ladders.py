@@ -120,8 +120,8 @@ def _no_peer_access(w: Message) -> str | None:
 
 
 def _too_large(w: Message) -> str | None:
-    if w.size > MOST_BYTES:
-        return f"pushing is for messages up to {MOST_BYTES // KIB} KiB; beyond, two-shot moves fewer bytes"
+    if w.ranks > 2 and w.size > MOST_BYTES:
+        return f"among {w.ranks} ranks pushing is for up to {MOST_BYTES // KIB} KiB; beyond, two-shot moves fewer bytes"
     return _no_peer_access(w)
 
 
