@@ -37,17 +37,26 @@ class Fitted(NamedTuple):
 
 
 def lines(records: Iterable[Record]) -> list[Fitted]:
-    """A line for each rung, machine and number of ranks with times of two sizes; the quickest in the end first."""
-    found: dict[tuple[str, str], dict[float, float]] = {}
-    for r in records:
-        if r.seconds:
-            found.setdefault((r.rung, short_name(r.host.title)), {})[float(r.workload[SIZE])] = r.seconds
+    """A line for each rung, ranks of a machine and dtype with times of two sizes; the quickest in the end first."""
+    timed = [r for r in records if r.seconds]
+    several = len({r.workload["dtype"] for r in timed}) > 1
+    found: dict[str, dict[float, float]] = {}
+    for r in timed:
+        name = f"{r.rung} · {_machine(r)}" + (f", {r.workload['dtype']}" if several else "")
+        found.setdefault(name, {})[float(r.workload[SIZE])] = r.seconds or 0.0
     fitted = [
-        Fitted(f"{rung} · {machine}", dict(sorted(times.items())), fit(list(times), list(times.values())))
-        for (rung, machine), times in found.items()
+        Fitted(name, dict(sorted(times.items())), fit(list(times), list(times.values())))
+        for name, times in found.items()
         if len(times) > 1
     ]
     return sorted(fitted, key=lambda one: one.line.seconds(max(one.seconds)))
+
+
+def _machine(record: Record) -> str:
+    """'2 x H200', or '2 ranks on Intel Xeon, 2 cores'."""
+    if record.host.kind == "cuda":
+        return short_name(record.host.title)
+    return f"{record.workload['ranks']} ranks on {short_name(record.host.name)}"
 
 
 def fitted(records: Iterable[Record], title: str, marks: Mapping[str, float] | None = None) -> Picture:

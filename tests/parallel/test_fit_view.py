@@ -29,8 +29,17 @@ def sweep(rung: str, line: AlphaBeta, **host: str) -> list[Record]:
 def test_each_rung_and_machine_has_its_own_line():
     slow, fast = AlphaBeta(1e-4, 2e9), AlphaBeta(1e-5, 250e9)
     found = lines([*sweep("torch.distributed", slow, name="Xeon", kind="cpu"), *sweep("torch.distributed", fast)])
-    assert [one.name for one in found] == ["torch.distributed · 2 x H200", "torch.distributed · Xeon"]
+    assert [one.name for one in found] == ["torch.distributed · 2 x H200", "torch.distributed · 2 ranks on Xeon"]
     assert found[0].line.alpha == pytest.approx(1e-5) and found[1].line.beta == pytest.approx(2e9)
+
+
+def test_dtypes_are_kept_apart_where_there_are_several():
+    wide = [
+        r.model_copy(update={"workload": r.workload | {"dtype": "float32"}})
+        for r in sweep("push", AlphaBeta(2e-6, 1e11))
+    ]
+    names = [one.name for one in lines([*wide, *sweep("push", AlphaBeta(1e-6, 1e11))])]
+    assert names == ["push · 2 x H200, bfloat16", "push · 2 x H200, float32"]
 
 
 def test_the_sentence_says_the_constants_and_where_both_terms_cost_the_same():
