@@ -6,8 +6,6 @@ This sends one message and waits for one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -58,17 +56,38 @@ class PushAllReduce:
         return self._kernel.one_shot(flat, *slots, gather=gather, overlap=self._overlap)
 
 
-def push(group: dist.ProcessGroup | None = None) -> Callable[[Tensor], Tensor]:
-    """As a strategy: x of any shape -> the sum; by torch.distributed where pushing would move too many bytes."""
-    made: dict[torch.dtype, PushAllReduce] = {}
+class Push:
+    """As a strategy, for any dtype: sums of any shape, and what every rank has.
 
-    def all_reduce(x: Tensor) -> Tensor:
-        if x.dtype not in made:
-            made[x.dtype] = PushAllReduce(x.dtype, group)
-        if made[x.dtype].ranks == 2 or x.nbytes <= MOST_BYTES:
-            return made[x.dtype](x)
+    By torch.distributed where pushing would move too many bytes. Memory for a dtype is made when it first comes.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        self._group, self._ranks = group, dist.get_world_size(group)
+        self._made: dict[torch.dtype, PushAllReduce] = {}
+
+    def takes(self, x: Tensor) -> bool:
+        """Whether x is pushed."""
+        return self._ranks == 2 or x.nbytes <= MOST_BYTES
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x of any shape -> the sum over ranks; x may be overwritten."""
+        if self.takes(x):
+            return self._of(x.dtype)(x)
         x = x.contiguous()
-        dist.all_reduce(x, group=group)
+        dist.all_reduce(x, group=self._group)
         return x
 
-    return all_reduce
+    def gather(self, x: Tensor) -> Tensor:
+        """x [...] that is pushed -> everyone's, [ranks, ...]; -0.0 comes as 0.0."""
+        return self._of(x.dtype).gather(x)
+
+    def _of(self, dtype: torch.dtype) -> PushAllReduce:
+        if dtype not in self._made:
+            self._made[dtype] = PushAllReduce(dtype, self._group)
+        return self._made[dtype]
+
+
+def push(group: dist.ProcessGroup | None = None) -> Push:
+    """The strategy among the ranks of `group` (None: all)."""
+    return Push(group)

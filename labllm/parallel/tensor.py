@@ -56,8 +56,11 @@ class TensorParallel:
         """The ranks' x side by side along `dim`; all have one shape."""
         if self.size == 1:
             return x
-        out = x.new_empty(self.size * len(x), *x.shape[1:])
-        _all_gather(out, x.contiguous(), group=self.group)
+        if isinstance(self.all_reduce, push.Push) and self.all_reduce.takes(x):
+            out = self.all_reduce.gather(x).flatten(0, 1)
+        else:
+            out = x.new_empty(self.size * len(x), *x.shape[1:])
+            _all_gather(out, x.contiguous(), group=self.group)
         return out if dim == 0 else torch.cat(out.chunk(self.size), dim)
 
     def reduce_scatter(self, x: Tensor) -> Tensor:

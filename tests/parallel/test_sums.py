@@ -27,15 +27,16 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def collectives() -> list[Tensor]:
-    ranks = TensorParallel.of()
+def collectives(strategy: str) -> list[Tensor]:
+    ranks = TensorParallel.of(all_reduce=strategy)
     mine = drawn(4, 3, seed=ranks.rank)
     return [ranks.reduce(mine.clone()), ranks.gather(mine), ranks.gather(mine, dim=1), ranks.reduce_scatter(mine)]
 
 
-def test_what_ranks_exchange(workers: Workers) -> None:
+@pytest.mark.parametrize("strategy", ["torch.distributed", pytest.param("push", marks=interpreted)])
+def test_what_ranks_exchange(workers: Workers, strategy: str) -> None:
     every = [drawn(4, 3, seed=r) for r in range(2)]
-    for number, (total, rows, columns, part) in enumerate(workers.call(collectives)):
+    for number, (total, rows, columns, part) in enumerate(workers.call(collectives, strategy)):
         torch.testing.assert_close(total, every[0] + every[1])
         assert torch.equal(rows, torch.cat(every)) and torch.equal(columns, torch.cat(every, dim=1))
         torch.testing.assert_close(part, (every[0] + every[1])[2 * number : 2 * number + 2])
