@@ -39,6 +39,8 @@ from labllm.parallel import Workers, device
 from labllm.parallel.sum_linear import SumLinear
 from labllm.parallel.sum_norm import SumAddNorm
 from labllm.parallel.tensor import TensorParallel
+from labllm.quantization.linear import int4_linears
+from labllm.quantization.module import dequantized
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # the ranks cannot import this file
 INSIDE = InsideOperations("inside", EAGER.add_norm, EAGER.gated, EAGER.attend, takes=lambda x: True)
@@ -249,6 +251,18 @@ def test_quantised_linears_are_shared(workers: Workers, tmp_path: Path, scheme: 
     save_quantized(quantize(from_config(config), scheme, progress=False).model, tmp_path)
     whole = load(tmp_path).forward_dense(IDS)
     for logits in workers.call(quantised, tmp_path):
+        torch.testing.assert_close(logits, whole, atol=1e-5, rtol=1e-5)
+
+
+def rounded(ranks: TensorParallel | None = None) -> Tensor:
+    linear = int4_linears(8, route=dequantized)
+    return from_config(TINY, linear=linear, operations=EAGER, tensor_parallel=ranks).forward_dense(IDS)
+
+
+def test_linears_that_quantise_as_they_are_loaded(workers: Workers) -> None:
+    """A rank rounds its part as the whole would be rounded: groups end where parts end."""
+    whole = rounded()
+    for logits in workers.call(lambda: rounded(TensorParallel.of())):
         torch.testing.assert_close(logits, whole, atol=1e-5, rtol=1e-5)
 
 
