@@ -18,7 +18,7 @@ import torch.distributed as dist
 from labllm.parallel.group import rank, world
 from labllm.parallel.messages import packed, unpacked
 
-GRACE, LONG = timedelta(seconds=5), timedelta(days=1)
+GRACE, LONG = timedelta(seconds=2), timedelta(days=1)
 
 
 class LeftAlone(RuntimeError):

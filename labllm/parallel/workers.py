@@ -34,6 +34,7 @@ from labllm.parallel.process import Event, RankProcess
 SILENCE = 120.0  # seconds without a sign of life
 GRACE = 1.0  # seconds in which failures count as one
 LEAVE = 5.0  # seconds to leave in peace
+LOOK_UP = 0.2  # seconds after which one who waits sees an interrupt, whichever thread it came to
 LOOPBACK = {"linux": "lo", "darwin": "lo0"}
 Log = Callable[[int, str], None]
 
@@ -162,10 +163,13 @@ class Workers:
 
     def _next(self, seconds: float) -> Event | None:
         """The next event; None once `seconds` pass without one. What a rank printed goes to the log here."""
-        try:
-            event = self._events.get(timeout=seconds)
-        except queue.Empty:
-            return None
+        event, until = None, time.monotonic() + seconds
+        while event is None:
+            try:
+                event = self._events.get(timeout=max(0.0, min(LOOK_UP, until - time.monotonic())))
+            except queue.Empty:
+                if time.monotonic() >= until:
+                    return None
         if event.verb == "line" and self._log is not None:
             self._log(event.rank, event.data)
         return event
