@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -24,8 +23,6 @@ from torch import Tensor
 from labllm.serving.filters import keep_likely
 from labllm.serving.noise import draw
 from labllm.serving.params import SamplingParams
-
-MOST_PIECES = 512
 
 
 class SamplingRow(NamedTuple):
@@ -156,7 +153,7 @@ class Sampler:
         if logits.shape != (batch.size, self.vocab_size):
             raise ValueError(f"Logits must be [{batch.size}, {self.vocab_size}] for this batch; got {[*logits.shape]}.")
         if batch.greedy:
-            return Sampled(likeliest(logits))
+            return Sampled(logits.argmax(dim=-1))
         scores = self._penalised(logits.float(), batch)
         ids = scores.argmax(dim=-1)
         if batch.temperature is not None:
@@ -181,24 +178,6 @@ class Sampler:
         if batch.top_k is not None:
             scores = keep_likely(scores, batch.top_k, batch.top_p, batch.min_p)
         return draw(scores, batch.seeds, batch.positions)
-
-
-def likeliest(logits: Tensor) -> Tensor:
-    """The id of the largest of each row of logits [B, V] -> [B] int64."""
-    return by_pieces(logits, pieces_of(logits.shape[-1])) if logits.is_cuda else logits.argmax(dim=-1)
-
-
-def by_pieces(logits: Tensor, pieces: int) -> Tensor:
-    """As `likeliest`, in two steps, for on a GPU few programs share a row: the largest of each piece, then of those."""
-    within = logits.unflatten(-1, (pieces, -1)).max(dim=-1)
-    best = within.values.argmax(dim=-1, keepdim=True)
-    return (best * (logits.shape[-1] // pieces) + within.indices.gather(-1, best)).squeeze(-1)
-
-
-@cache
-def pieces_of(vocab_size: int) -> int:
-    """Into how many equal pieces a row is cut: as many as divide it, up to 512."""
-    return max(pieces for pieces in range(1, MOST_PIECES + 1) if vocab_size % pieces == 0)
 
 
 def _logprobs(logits: Tensor, ids: Tensor, count: int) -> Logprobs:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from labllm.serving.filters import keep_likely
 from labllm.serving.noise import draw, exponential
 from labllm.serving.params import SamplingParams
-from labllm.serving.sampling import Sampler, SamplingBatch, SamplingRow, by_pieces, likeliest, pieces_of
+from labllm.serving.sampling import Sampler, SamplingBatch, SamplingRow
 
 LOGITS = [2.0, 1.2, 1.2, 0.3, -0.4, -1.0, -3.0, -math.inf]
 DRAWS = 40_000
@@ -211,18 +211,6 @@ def test_bad_calls_are_refused() -> None:
         sampler.sample(torch.zeros(1, 64), batch)
     with pytest.raises(ValueError, match="seats 0 to 1; got 2"):
         sampler.admit(2, [1])
-
-
-@pytest.mark.parametrize("vocab_size", [1, 7, 61, 4096, 1021, 128256])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_likeliest_of_a_row_that_is_searched_in_pieces(vocab_size: int, dtype: torch.dtype) -> None:
-    logits = torch.randn(5, vocab_size, generator=torch.Generator().manual_seed(vocab_size)).to(dtype)
-    logits[1] = float("-inf")
-    logits[1, vocab_size - 1] = 0.0
-    logits[2, 0] = 99.0
-    for found in (by_pieces(logits, pieces_of(vocab_size)), likeliest(logits)):
-        assert found.dtype == torch.int64 and torch.equal(logits.gather(-1, found[:, None])[:, 0], logits.amax(dim=-1))
-    assert vocab_size % pieces_of(vocab_size) == 0 and pieces_of(128256) == 501
 
 
 @pytest.mark.gpu

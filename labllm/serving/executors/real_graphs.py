@@ -20,7 +20,6 @@ from labllm.models.buckets import Buckets, Rows, default_buckets
 from labllm.models.llama import Llama
 from labllm.serving.config import EngineConfig
 from labllm.serving.executors.real_inputs import UNKNOWN, Inputs
-from labllm.serving.sampling import likeliest
 
 
 class Decoded(NamedTuple):
@@ -58,9 +57,9 @@ class DecodeSteps:
             out = self.model(self._input(rows), rows.step(self.max_model_len))
             if not self.model.last:
                 return Decoded(out, None)
-            ids = likeliest(out)
-            self.last_ids[rows.seats] = ids
-            return Decoded(out, ids)
+            likeliest = out.argmax(dim=-1)
+            self.last_ids[rows.seats] = likeliest
+            return Decoded(out, likeliest)
 
         return call
 
