@@ -21,15 +21,27 @@ from some hundred kilobytes on, where two-shot moves fewer.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 
 from .early_start import begin, launch_options
 
+
+class Tile(NamedTuple):
+    """Numbers that a program takes at a time, its warps, and how many programs there are at most."""
+
+    block: int
+    warps: int
+    programs: int
+
+
 SLOTS = 3
-BLOCK, WARPS, PROGRAMS = 256, 1, 4096
 WORDS = {2: torch.int16, 4: torch.int32}
+SHORT = Tile(256, 1, 4096)  # small programs: all of a short message leaves at once
+LONG = Tile(1024, 2, 2048)  # more bytes on their way, for what goes piece by piece
 _TL = {torch.int16: tl.int16, torch.int32: tl.int32}
 
 
@@ -86,25 +98,25 @@ def nothing(dtype: torch.dtype) -> int:
 
 def one_shot(
     x: torch.Tensor, own: torch.Tensor, pointers: torch.Tensor, calls: torch.Tensor, rank: int, *,
-    gather: bool = False, overlap: bool = False, block: int = BLOCK, warps: int = WARPS,
+    tile: Tile = SHORT, gather: bool = False, overlap: bool = False,
 ) -> torch.Tensor:  # fmt: skip
     """The sum over ranks of contiguous x [n], a new tensor; with `gather` everyone's x instead, [ranks, n].
 
     own       this rank's slots, integers as wide as x's elements [3, ranks, capacity], all `nothing` at first; capacity
-              is a multiple of block, and of a larger x every program takes several pieces
+              is programs times block, and of a larger x every program takes several pieces
     pointers  int64 [ranks], the addresses of every rank's slots
-    calls     int32 [capacity / block], zeros at first: the pieces that each program has sent
+    calls     int32 [programs], zeros at first: the pieces that each program has sent
     overlap   start while the kernel before still runs, and wait for it inside; needs compute capability 9.0
     """
     slots, ranks, capacity = own.shape
     if not x.is_contiguous() or x.element_size() not in WORDS or own.dtype != WORDS[x.element_size()]:
         raise ValueError(f"x must be contiguous, of 2 or 4 bytes an element, the slots' width; got {x.dtype}")
-    if slots != SLOTS or capacity % block or len(calls) * block != capacity:
-        raise ValueError(f"there must be {SLOTS} slots of {block} times {len(calls)} calls, got {tuple(own.shape)}")
+    if slots != SLOTS or capacity != len(calls) * tile.block:
+        raise ValueError(f"there must be {SLOTS} slots of {len(calls)} x {tile.block} numbers, got {list(own.shape)}")
     out = x.new_empty(ranks, x.numel()) if gather else torch.empty_like(x)
     fence = x.numel() > capacity and x.is_cuda
-    _one_shot[(min(len(calls), triton.cdiv(x.numel(), block)),)](
-        out, x, own, pointers, calls, x.numel(), rank, ranks, capacity, block, gather, _TL[own.dtype],
-        nothing(x.dtype), fence, overlap, num_warps=warps, **launch_options(overlap),
+    _one_shot[(min(len(calls), triton.cdiv(x.numel(), tile.block)),)](
+        out, x, own, pointers, calls, x.numel(), rank, ranks, capacity, tile.block, gather, _TL[own.dtype],
+        nothing(x.dtype), fence, overlap, num_warps=tile.warps, **launch_options(overlap),
     )  # fmt: skip
     return out

@@ -28,9 +28,12 @@ if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into
     from kernels import gated as gated
     from kernels import inner_loop as inner_loop
     from kernels import int4_dequantize as int4_dequantize
+    from kernels import int4_few as int4_few
     from kernels import int4_gemv as int4_gemv
     from kernels import int4_linear as int4_linear
     from kernels import int4_plain as int4_plain
+    from kernels import int4_ptx as int4_ptx
+    from kernels import int4_wide as int4_wide
     from kernels import int4_words as int4_words
     from kernels import int8_linear as int8_linear
     from kernels import one_shot as one_shot
@@ -44,6 +47,7 @@ if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into
     from kernels import stream as stream
     from kernels import sum_linear as sum_linear
     from kernels import sum_norm as sum_norm
+    from kernels import two_shot as two_shot
 
 _checkout = Path(__file__).resolve().parents[2]
 if (_checkout / "pyproject.toml").is_file() and (_checkout / "kernels").is_dir():

@@ -4,7 +4,8 @@ A decode step of a tensor-parallel model sums some kilobytes twice a layer, a pr
 end only the number of steps counts, at the other only the bytes. `communication.fit` turns a curve into two constants.
 
 Compulsory are the bytes that must leave a rank (`communication.wire_bytes`), so a record's bandwidth is what the link
-carried, and the roof is the link. Data are warm, as the product that is summed is in use.
+carried, and the roof is the link. Data are warm and a library gets a fresh copy of them, as a layer's product is in
+use: its messages one behind the other, nothing computed between them, would say nothing about a step.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from labllm.parallel.clock import RankClock
 from labllm.parallel.communication import wire_bytes
 from labllm.parallel.group import rank, world
 from labllm.parallel.on_ranks import on_ranks
-from labllm.parallel.push import MOST_BYTES, push
+from labllm.parallel.push import Push, push, two_shots_pay
 from labllm.parallel.symmetric import can_share, one_shot, two_shot
 from labllm.parallel.tensor import TensorParallel
 from labllm.roofline import Cost
@@ -98,17 +99,24 @@ def _apply(state: tuple[Strategy, Tensor]) -> Tensor:
 
 
 def _distributed(x: Tensor) -> Tensor:
-    dist.all_reduce(x)
-    return x
+    total = x.clone()
+    dist.all_reduce(total)
+    return total
 
 
 def _all_gather(x: Tensor) -> Tensor:
-    return TensorParallel.of().gather(x)
+    return TensorParallel.of().gather(x.clone())
+
+
+def _all_gather_pushed(state: tuple[Push, Tensor]) -> Tensor:
+    made, x = state
+    return made.gather(x).view(-1, x.shape[-1])
 
 
 def _shift(state: tuple[Tensor, Tensor]) -> Tensor:
     """x to the next rank, and the one of the rank before into out."""
     x, out = state
+    x = x.clone()
     ahead, behind = (rank() + 1) % world(), (rank() - 1) % world()
     for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, ahead), dist.P2POp(dist.irecv, out, behind)]):
         work.wait()
@@ -119,10 +127,9 @@ def _no_peer_access(w: Message) -> str | None:
     return can_share().reason or None
 
 
-def _too_large(w: Message) -> str | None:
-    if w.ranks > 2 and w.size > MOST_BYTES:
-        return f"among {w.ranks} ranks pushing is for up to {MOST_BYTES // KIB} KiB; beyond, two-shot moves fewer bytes"
-    return _no_peer_access(w)
+def _pushed(w: Message) -> Cost:
+    way = "all-reduce" if two_shots_pay(w.size, w.ranks) else "one-shot"
+    return Cost(0, wire_bytes(way, w.size, w.ranks))
 
 
 def _leaves(operation: str) -> Callable[[Message], Cost]:
@@ -169,7 +176,6 @@ ALL_REDUCE = _ladder(
         "torch.distributed",
         _distributed,
         about="NCCL between GPUs, gloo between CPUs: right for every size, each message through several steps",
-        in_place=True,
     ),
     Rung(
         "two-shot",
@@ -192,11 +198,11 @@ ALL_REDUCE = _ladder(
         "push",
         _apply,
         _with(push),
-        about="numbers are written into the peers' memory and are their own flag: no barrier, one crossing",
+        about="numbers are written into the peers' memory and are their own flag: no barrier, one crossing or two",
         needs=("triton",),
-        refuses=_too_large,
-        moved=_leaves("one-shot"),
-        sources=("labllm.kernels.one_shot",),
+        refuses=_no_peer_access,
+        moved=_pushed,
+        sources=("labllm.kernels.one_shot", "labllm.kernels.two_shot"),
     ),
     copies=4,
 )
@@ -208,7 +214,16 @@ ALL_GATHER = _ladder(
     _part,
     _side_by_side,
     Rung("torch.distributed", _all_gather, about="NCCL between GPUs, gloo between CPUs"),
-    copies=2,
+    Rung(
+        "push",
+        _all_gather_pushed,
+        _with(push),
+        about="every rank writes its part into the peers' memory: no barrier, one crossing",
+        needs=("triton",),
+        refuses=_no_peer_access,
+        sources=("labllm.kernels.one_shot",),
+    ),
+    copies=3,
 )
 
 SEND = _ladder(

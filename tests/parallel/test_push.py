@@ -18,13 +18,13 @@ def test_nothing_is_minus_zero() -> None:
 
 
 def test_sums_are_right_and_alike_on_all_ranks(workers: Workers) -> None:
-    def fn(dtype: torch.dtype) -> float:
+    def fn(dtype: torch.dtype, long: bool) -> float:
         import torch.distributed as dist
 
         from labllm.parallel import rank
         from labllm.parallel.push import PushAllReduce
 
-        all_reduce, generator, worst = PushAllReduce(dtype, capacity=4096), torch.Generator(), 0.0
+        all_reduce, generator, worst = PushAllReduce(dtype, long=long, programs=4), torch.Generator(), 0.0
         generator.manual_seed(rank())
         for size in (1, 1024, 4096, 7, 3000, 9000, 1025, 4096, 4096, 4096, 64, 2048):
             x = torch.randn(size, generator=generator).to(dtype)
@@ -39,8 +39,8 @@ def test_sums_are_right_and_alike_on_all_ranks(workers: Workers) -> None:
             worst = max(worst, (got.float() - want).nan_to_num(0, 0, 0).abs().max().item())
         return worst
 
-    assert max(workers.call(fn, torch.float32)) == 0
-    assert max(workers.call(fn, torch.float16)) < 4e-3
+    assert max(workers.call(fn, torch.float32, False)) == 0
+    assert max(workers.call(fn, torch.float16, True)) < 4e-3
 
 
 def test_calls_of_any_shape_go_through_one_strategy(workers: Workers) -> None:
@@ -59,12 +59,41 @@ def test_calls_of_any_shape_go_through_one_strategy(workers: Workers) -> None:
     workers.call(fn)
 
 
+def test_two_shots_give_the_same_bits_on_all_ranks(four_workers: Workers) -> None:
+    def fn() -> float:
+        import torch.distributed as dist
+
+        from labllm.parallel import rank
+        from labllm.parallel.push import PushAllReduce, PushTwoShot
+
+        twice, once = PushTwoShot(torch.float32, programs=2), PushAllReduce(torch.float32, programs=2)
+        generator, worst = torch.Generator().manual_seed(rank()), 0.0
+        for size in (1, 255, 256, 1024, 2048, 2500, 6000, 3, 1024, 700):
+            x = torch.randn(size, generator=generator)
+            x[0] = -0.0
+            got, every = twice(x), [torch.empty(size) for _ in range(4)]
+            dist.all_gather(every, got)
+            assert all(torch.equal(got.view(torch.int32), other.view(torch.int32)) for other in every)
+            worst = max(worst, (got - once(x)).abs().max().item())
+        return worst
+
+    assert max(four_workers.call(fn)) == 0
+
+
+def test_two_shots_are_for_long_messages_among_many() -> None:
+    from labllm.parallel.push import two_shots_pay
+
+    assert not two_shots_pay(2**30, 2)
+    assert not two_shots_pay(2**17, 4) and two_shots_pay(2**20, 4)
+    assert not two_shots_pay(2**14, 8) and two_shots_pay(2**18, 8)
+
+
 def test_everyones_tensor_is_gathered(workers: Workers) -> None:
     def fn() -> tuple[list[int], bool]:
         from labllm.parallel import rank
         from labllm.parallel.push import PushAllReduce
 
-        push = PushAllReduce(torch.float16, capacity=1024)
+        push = PushAllReduce(torch.float16, programs=4)
         total, every = push(torch.ones(3, dtype=torch.float16)), push.gather(torch.full((2, 700), rank() + 1.0).half())
         return list(every.shape), bool((total == 2).all() and (every[0] == 1).all() and (every[1] == 2).all())
 
@@ -75,7 +104,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(workers: Workers) -> None:
     def fn() -> list[str]:
         from labllm.parallel.push import PushAllReduce
 
-        all_reduce, found = PushAllReduce(torch.float32, capacity=1024), []
+        all_reduce, found = PushAllReduce(torch.float32, programs=4), []
         for wrong in (lambda: all_reduce(torch.zeros(4, dtype=torch.float16)), lambda: PushAllReduce(torch.float64)):
             try:
                 wrong()
