@@ -160,7 +160,7 @@ def _ladder(name: str, title: str, operation: str, inputs: Any, reference: Any, 
         reference=reference,
         rungs=rungs,
         sizes=_sizes(4 * MIB, 256 * MIB),
-        clock=RankClock(cold=False),
+        clock=RankClock(budget=0.15, cold=False),
         roof=lambda roof: roof.of("link"),
         ranks=on_ranks,
     )
