@@ -43,13 +43,13 @@ def machine() -> list[Record]:
     ]  # fmt: skip
 
 
-def steps(records: Sequence[Record]) -> list[Record]:
-    """One GPU's time of two workloads, SLOWNESS times its floor."""
+def steps(records: Sequence[Record], slowness: Sequence[float] = (SLOWNESS, SLOWNESS)) -> list[Record]:
+    """One GPU's time of 8 and of 1 sequences, so many times its floor."""
     roof = gpus_of(records).roof
     made = []
-    for w in (EIGHT, replace(EIGHT, batch=1)):
+    for w, times in zip((EIGHT, replace(EIGHT, batch=1)), slowness, strict=True):
         floor = step_bound(w.config, roof, w.dtype, w.batch, w.queries, w.context).floor()
-        seconds = SLOWNESS * floor * w.steps * w.micro_batches
+        seconds = times * floor * w.steps * w.micro_batches
         made.append(record("pipeline-parallel", "one GPU", seconds, Work(flops=0, bytes=1), **as_dict(w)))
     return made
 
@@ -62,6 +62,14 @@ def test_records_give_back_what_made_them() -> None:
     assert gpus_of(records).slowness == 1 == gpus_of([*records, *steps(records)], prefill=True).slowness
     one = plan(SHAPES["Llama-3.1-8B"], 4, 2, gpus, Task(8, 512, 8))
     assert 0 < one.at_same_batch < one.of_one_token < one.at_same_micro_batch < 1
+
+
+def test_slowness_is_that_of_the_nearest_batch() -> None:
+    records = machine()
+    records += steps(records, (1.4, 1.1))
+    found = {batch: gpus_of(records, batch=batch).slowness for batch in (1, 2, 4, 32)}
+    assert found == {1: pytest.approx(1.1), 2: pytest.approx(1.1), 4: pytest.approx(1.4), 32: pytest.approx(1.4)}
+    assert gpus_of(records).slowness == pytest.approx(1.25)
 
 
 def test_a_run_is_predicted_as_the_ladder_times_it() -> None:

@@ -11,6 +11,7 @@ Invariant: the same records give the same prediction, so whoever keeps them can 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import log2
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -29,11 +30,16 @@ SEND = "send"
 
 
 def gpus_of(
-    records: Iterable[Record], host: str = H200, all_reduce: str = LIBRARY, prefill: bool = False
+    records: Iterable[Record],
+    host: str = H200,
+    all_reduce: str = LIBRARY,
+    prefill: bool = False,
+    batch: int | None = None,
 ) -> Gpus | None:
     """The GPUs of `host` as its records know them; None where messages, streams or products were not recorded.
 
-    `all_reduce` names the rung of that ladder; `prefill` says of which steps the slowness is.
+    `all_reduce` names the rung of that ladder; `prefill` and `batch`, sequences a micro-batch, say of which steps the
+    slowness is: of those recorded nearest to that batch, or of all.
     """
     mine = [r for r in records if r.host.name == host]
     roof, spec = recorded_roof(host, mine), spec_of(host, 0)
@@ -41,7 +47,7 @@ def gpus_of(
     if roof is None or spec is None or summed is None or sent is None:
         return None
     gpus = Gpus(roof, spec.memory, summed, sent)
-    return gpus._replace(slowness=_slowness(mine, gpus, prefill))
+    return gpus._replace(slowness=_slowness(mine, gpus, prefill, batch))
 
 
 def planned(w: Pipelined, gpus: Gpus) -> Plan:
@@ -88,7 +94,7 @@ def compared(records: Iterable[Record], host: str = H200) -> list[Compared]:
         schedule, _, pushed = r.rung.partition(", ")
         if r.ladder == PIPELINE.name and r.host.name == host and r.seconds and schedule in SCHEDULES:
             w = Pipelined(**r.workload)
-            gpus = gpus_of(every, host, pushed or LIBRARY, w.queries > 1)
+            gpus = gpus_of(every, host, pushed or LIBRARY, w.queries > 1, w.batch)
             found += [Compared(r, seconds(w, schedule, gpus))] if gpus else []
     return found
 
@@ -102,13 +108,16 @@ def _send(records: Iterable[Record]) -> AlphaBeta | None:
     return fit(list(times), list(times.values())) if len(times) > 1 else None
 
 
-def _slowness(records: Iterable[Record], gpus: Gpus, prefill: bool) -> float:
+def _slowness(records: Iterable[Record], gpus: Gpus, prefill: bool, batch: int | None) -> float:
     """How many times its floor a step of one GPU took, in the median; 1 where none was recorded."""
-    times = []
+    times: dict[int, list[float]] = {}
     for r in records:
         if r.ladder == PIPELINE.name and r.rung == ALONE.name and r.seconds:
             w = Pipelined(**r.workload)
             if (w.queries > 1) == prefill:
                 floor = step_bound(w.config, gpus.roof, w.dtype, w.batch, w.queries, w.context).floor()
-                times.append(r.seconds / (w.steps * w.micro_batches * floor))
-    return median(times) if times else 1.0
+                times.setdefault(w.batch, []).append(r.seconds / (w.steps * w.micro_batches * floor))
+    if batch is not None and times:
+        nearest = min(times, key=lambda recorded: abs(log2(recorded / batch)))
+        return median(times[nearest])
+    return median(sum(times.values(), [])) if times else 1.0
