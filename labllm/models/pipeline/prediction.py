@@ -120,4 +120,4 @@ def _slowness(records: Iterable[Record], gpus: Gpus, prefill: bool, batch: int |
     if batch is not None and times:
         nearest = min(times, key=lambda recorded: abs(log2(recorded / batch)))
         return median(times[nearest])
-    return median(sum(times.values(), [])) if times else 1.0
+    return median([ratio for every in times.values() for ratio in every]) if times else 1.0
