@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into
     from kernels import add_norm as add_norm
     from kernels import add_norm_quantize as add_norm_quantize
     from kernels import early_start as early_start
+    from kernels import few_linear as few_linear
     from kernels import flash as flash
     from kernels import flash_gluon as flash_gluon
     from kernels import flash_paged as flash_paged

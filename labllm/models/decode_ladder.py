@@ -135,7 +135,7 @@ def _rung(
     return Rung(name, run, prepare, about, memory=_memory, sources=sources, **more)
 
 
-KERNEL_FILES = ("add_norm", "gated", "rope_kv_write", "skinny_linear", "split_decode")
+KERNEL_FILES = ("add_norm", "few_linear", "gated", "rope_kv_write", "skinny_linear", "split_decode", "split_sum")
 
 DECODE_STEP = Ladder(
     name="decode-step",

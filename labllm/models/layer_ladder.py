@@ -195,6 +195,7 @@ DECODER_LAYER = Ladder(
             FUSED,
             4,
             *SOURCES,
+            "few_linear",
             "skinny_linear",
             needs=("cuda", "triton"),
             moved=_inside,

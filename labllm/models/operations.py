@@ -5,9 +5,9 @@
     attend     QK-norm, RoPE on q and k, keys and values to the cache, attention
 
 EAGER writes each as torch's own operations, KERNELS launches one Triton kernel for each (`labllm.fusion`), INSIDE also
-draws norm, gate and residual add into the projections of a single token. FUSED is INSIDE where Triton compiles and
-EAGER elsewhere: what a model is given unless it is to be slow on purpose. A further variant is `dataclasses.replace`
-of one operation, under another name.
+draws norm, gate and residual add into the projections of a single token, and the gate into that of some tens. FUSED is
+INSIDE where Triton compiles and EAGER elsewhere: what a model is given unless it is to be slow on purpose. A further
+variant is `dataclasses.replace` of one operation, under another name.
 
 Cost: EAGER moves what its launches write and read again. Invariant: all bundles compute the same, within the dtype's
 rounding. Fusing does nothing where the GEMMs are bound by their arithmetic.
@@ -28,6 +28,7 @@ from labllm import fusion
 from labllm.attention.attend import Attend, CacheAttend
 from labllm.cache.step import Step
 from labllm.fusion import eager
+from labllm.fusion.few import few_linear, is_few
 from labllm.fusion.skinny import skinny_linear
 from labllm.hardware import triton_mode
 from labllm.models.rope import Angles
@@ -83,16 +84,24 @@ class Operations:
     def project(self, h: Hidden, norm: nn.RMSNorm, linear: nn.Module) -> tuple[Tensor, Tensor]:
         """(linear(norm(h)) [T, N], h as one tensor [T, H])."""
         x, total = self.norm(h, norm)
-        return linear(x), total
+        return self.product(x, linear), total
 
     def gate(self, h: Hidden, norm: nn.RMSNorm, linear: nn.Module) -> tuple[Tensor, Tensor]:
         """(SiLU(gate) * up [T, I] of gate | up = linear(norm(h)), h as one tensor [T, H])."""
         x, total = self.norm(h, norm)
-        return self.gated(linear(x)), total
+        return self.gated_product(x, linear), total
 
     def join(self, x: Tensor, linear: nn.Module, residual: Tensor) -> Hidden:
         """linear(x) + residual [T, H]; here the sum is left to the next norm."""
-        return Carried(linear(x), residual)
+        return Carried(self.product(x, linear), residual)
+
+    def product(self, x: Tensor, linear: nn.Module) -> Tensor:
+        """linear(x) [T, N]."""
+        return linear(x)
+
+    def gated_product(self, x: Tensor, linear: nn.Module) -> Tensor:
+        """SiLU(gate) * up [T, I] of gate | up = linear(x)."""
+        return self.gated(linear(x))
 
     def select(self, x: Tensor, residual: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Rows [N] of x [T, ...] and of the residual that goes with it."""
@@ -101,9 +110,10 @@ class Operations:
 
 @dataclass(frozen=True)
 class InsideOperations(Operations):
-    """As `Operations`, with norm, gate and residual add inside the projections of a single token.
+    """As `Operations`, with norm, gate and residual add inside the projections of a single token, and the gate inside
+    that of some tens.
 
-    takes(x): whether the kernel may have x. Besides torch's own Linear a projection is asked that offers `inside(x)`,
+    takes(x): whether the kernels may have x. Besides torch's own Linear a projection is asked that offers `inside(x)`,
     as quantised ones do; others stay as they are.
     """
 
@@ -129,6 +139,16 @@ class InsideOperations(Operations):
             return super().join(x, linear, residual)
         return ranks.reduce(product(x, residual=residual if ranks.rank == 0 else None))
 
+    def product(self, x: Tensor, linear: nn.Module) -> Tensor:
+        """As `Operations.product`."""
+        few = self._plain(x, linear) and is_few(x, linear.weight)
+        return few_linear(x, linear.weight, linear.bias) if few else super().product(x, linear)
+
+    def gated_product(self, x: Tensor, linear: nn.Module) -> Tensor:
+        """As `Operations.gated_product`."""
+        few = self._plain(x, linear) and is_few(x, linear.weight, gated=True)
+        return few_linear(x, linear.weight, linear.bias, gated=True) if few else super().gated_product(x, linear)
+
     def _with_neighbours(self, x: Hidden, linear: nn.Module) -> Callable[..., Tensor] | None:
         """What multiplies the single token x by `linear` together with its neighbours; None where nothing does."""
         if self._inside(x, linear):
@@ -137,8 +157,10 @@ class InsideOperations(Operations):
         return offers(x) if offers is not None and isinstance(x, Tensor) and len(x) == 1 and self.takes(x) else None
 
     def _inside(self, x: Hidden, linear: nn.Module) -> bool:
-        plain = isinstance(x, Tensor) and len(x) == 1 and type(linear) is nn.Linear
-        return plain and linear.weight.dtype == x.dtype and self.takes(x)
+        return isinstance(x, Tensor) and len(x) == 1 and self._plain(x, linear)
+
+    def _plain(self, x: Tensor, linear: nn.Module) -> bool:
+        return type(linear) is nn.Linear and linear.weight.dtype == x.dtype and self.takes(x)
 
 
 def silu_gated(gate_up: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -75,6 +76,20 @@ def test_kernels_give_the_eager_logits(operations: Operations, config: ModelConf
         model(torch.arange(5), steps[0])
         answers.append(model(torch.tensor([9, 3, 2, 1]), steps[1]))
     assert relative_error(answers[1], answers[0]) < TOLERANCE["float32"]
+
+
+@interpreted
+def test_a_few_tokens_take_the_gate_inside_their_product() -> None:
+    eager = _big(from_config(TINY, dtype=torch.float16, operations=EAGER))
+    ids = torch.arange(20)
+    gated: list[int] = []
+    plain = replace(INSIDE, gated=lambda x: gated.append(len(x)) or KERNELS.gated(x))
+    answers = [m(ids, Step.uncached([9, 11])) for m in (eager, eager.with_operations(plain))]
+    assert relative_error(answers[1], answers[0].double()) < TOLERANCE["float16"]
+    assert gated == [2], "the last layer goes on with the two rows that are wanted, too few for it"
+    gated.clear()
+    eager.with_operations(plain)(torch.arange(3).repeat(50), Step.uncached([60, 60, 30]))
+    assert gated[0] == 150
 
 
 @interpreted
@@ -200,3 +215,42 @@ def test_stages_carry_their_state(family: Any) -> None:
 def test_plain_layers_take_no_operations() -> None:
     with pytest.raises(ValueError, match="Plain layers take no operations"):
         from_config(TINY).with_operations(FUSED)
+
+
+class Offers(nn.Module):
+    """A projection that is not torch's own, as a quantised one, and multiplies one token with its neighbours."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight, self.calls = weight, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight)
+
+    def inside(self, x: Tensor) -> Callable[..., Tensor]:
+        def product(x: Tensor, gain: Any = None, eps: float = 0.0, residual: Any = None, gated: bool = False) -> Tensor:
+            self.calls += 1
+            y = F.linear(x if gain is None else F.rms_norm(x, gain.shape, gain, eps), self.weight)
+            y = F.silu(y.chunk(2, -1)[0]) * y.chunk(2, -1)[1] if gated else y
+            return y if residual is None else y + residual
+
+        return product
+
+
+@pytest.mark.parametrize("tokens", [1, 2])
+def test_a_projection_that_offers_it_takes_its_neighbours_in(tokens: int) -> None:
+    draw = torch.Generator().manual_seed(0)
+    h, x = torch.randn(tokens, 8, generator=draw), torch.randn(tokens, 6, generator=draw)
+    norm, up, down = (
+        nn.RMSNorm(8, 1e-5),
+        Offers(torch.randn(12, 8, generator=draw)),
+        Offers(torch.randn(8, 6, generator=draw)),
+    )
+    nn.init.uniform_(norm.weight)
+    willing = replace(FUSED, takes=lambda x: True)
+    for operation in (lambda o: o.project(h, norm, up), lambda o: o.gate(h, norm, up)):
+        for ours, plain in zip(operation(willing), operation(EAGER), strict=True):
+            torch.testing.assert_close(ours, plain)
+    joined = willing.join(x, down, h)
+    torch.testing.assert_close(joined if tokens == 1 else joined.total, EAGER.join(x, down, h).total)
+    assert (up.calls, down.calls) == ((2, 1) if tokens == 1 else (0, 0))
