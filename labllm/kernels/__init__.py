@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into
     from kernels import stream as stream
     from kernels import sum_linear as sum_linear
     from kernels import sum_norm as sum_norm
+    from kernels import sum_parts as sum_parts
     from kernels import two_shot as two_shot
 
 _checkout = Path(__file__).resolve().parents[2]

@@ -28,6 +28,7 @@ from labllm.quantization.rtn import round_to_nearest
 from labllm.roofline import DTYPE_BYTES, Cost
 
 GROUP_SIZE = 128
+KERNEL_FILES = ("int4_few", "int4_linear", "int4_ptx", "int4_wide", "int4_words", "split_sum", "sum_parts")
 
 
 class SeededCase(NamedTuple):
@@ -136,7 +137,7 @@ INT4_DECODE = replace(
         Rung(
             "INT4 weights", _run, _int4, about="the layers' linears in four bits, embedding and head in 16",
             refuses=_refuses, memory=DECODE_STEP.input_bytes, own_reference=_own,
-            sources=("labllm.kernels.int4_linear", "labllm.kernels.int4_words", int4_linears),
+            sources=(*(f"labllm.kernels.{name}" for name in KERNEL_FILES), int4_linears),
         ),
     ),
     sizes={

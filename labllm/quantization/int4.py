@@ -1,9 +1,10 @@
 """Multiplying with INT4 weights on a GPU: the ways that there are, each on the same `KernelWeight`.
 
 `fused` dequantises on the way into the tensor cores (kernels/int4_linear.py), `gemv` takes one token on the CUDA cores
-(kernels/int4_gemv.py), `dequantize` writes 16-bit weights for a GEMM (kernels/int4_dequantize.py), in slabs that stay
+(kernels/int4_gemv.py), `few` up to eight on the tensor cores (kernels/int4_few.py), `wide` tens of them on Hopper
+(kernels/int4_wide.py), `dequantize` writes 16-bit weights for a GEMM (kernels/int4_dequantize.py), in slabs that stay
 in the cache. `plain` reads the stored form and shows what dequantising costs without any trick. `linear` chooses by the
-number of tokens.
+number of tokens and the device.
 """
 
 from __future__ import annotations
@@ -12,24 +13,38 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from labllm.hardware import can, this_machine, triton_mode
+from labllm.hardware import this_machine
+from labllm.quantization.few import few, why_not_few
+from labllm.quantization.int4_checks import can_overlap, check_kernel, check_x, checked
 from labllm.quantization.kernel_layout import KernelWeight
 from labllm.quantization.packed import QuantizedWeight
 from labllm.quantization.tiles import Strip, Tile, strip_for, tile_for
+from labllm.quantization.wide import why_not_wide, wide
 
-MANY = 512  # tokens from which dequantising once is faster
+FEW = 1  # tokens up to which the product for a few is faster
+SIZES = (16, 32, 64, 128, 256, 512)
+WIDER = (32, 256, 512)  # up to which of these sizes, from the one before, the product for tens of tokens is faster
+MANY = 1024  # tokens from which dequantising once is faster
+OTHERS_MANY = 512  # the same where there is no such product
 
 
 def linear(x: Tensor, weight: KernelWeight) -> Tensor:
     """x [M, K] float16 or bfloat16 -> x W^T [M, N], the way that is fastest for M. Raises ValueError for others."""
-    return dequantize_then_multiply(x, weight) if x.shape[0] >= MANY else fused(x, weight)
+    tokens, group, device = x.shape[0], weight.group_size, weight.words.device.type
+    if tokens <= FEW and not why_not_few(tokens, group, device):
+        return few(x, weight)
+    hopper = not why_not_wide(weight.shape[1], group, device)
+    if tokens >= (MANY if hopper else OTHERS_MANY):
+        return dequantize_then_multiply(x, weight)
+    size = next((size for size in SIZES if tokens <= size), SIZES[-1])
+    return wide(x, weight) if hopper and size in WIDER else fused(x, weight)
 
 
 def fused(x: Tensor, weight: KernelWeight, tile: Tile | None = None) -> Tensor:
     """x [M, K] -> x W^T [M, N] in one launch. Captured CUDA graphs may hold it; calls with one weight must follow one
     another on a stream. Raises ValueError for what does not fit.
     """
-    x = _checked(x, weight)
+    x = checked(x, weight)
     (tokens, inputs), outputs = x.shape, weight.shape[0]
     y = x.new_empty(tokens, outputs)
     if not tokens:
@@ -54,7 +69,7 @@ def fused(x: Tensor, weight: KernelWeight, tile: Tile | None = None) -> Tensor:
 
 def gemv(x: Tensor, weight: KernelWeight, strip: Strip | None = None) -> Tensor:
     """x [1, K] -> x W^T [1, N] on the CUDA cores. Raises ValueError for more rows, or groups of 32."""
-    x = _checked(x, weight)
+    x = checked(x, weight)
     if x.shape[0] != 1:
         raise ValueError(f"the GEMV takes one token, x [1, K]; got {x.shape[0]}")
     if weight.group_size % 64:
@@ -73,7 +88,7 @@ def dequantize(weight: KernelWeight, dtype: torch.dtype, rows: range | None = No
     Rows start at a multiple of 64. Raises ValueError for others.
     """
     rows = range(weight.shape[0]) if rows is None else rows
-    _check_kernel(dtype, weight.words.device)
+    check_kernel(dtype, weight.words.device)
     if rows.start % 64 or rows.step != 1 or rows.stop > weight.shape[0]:
         raise ValueError(f"rows must start at a multiple of 64 and end by {weight.shape[0]}; got {rows}")
     from labllm.kernels import int4_dequantize
@@ -86,7 +101,7 @@ def dequantize(weight: KernelWeight, dtype: torch.dtype, rows: range | None = No
 
 def dequantize_then_multiply(x: Tensor, weight: KernelWeight, slab: int | None = None) -> Tensor:
     """x [M, K] -> x W^T [M, N]: W written out in x's dtype, `slab` rows at a time (default: all), then multiplied."""
-    x = _checked(x, weight)
+    x = checked(x, weight)
     outputs = weight.shape[0]
     if slab is None or slab >= outputs:
         return F.linear(x, dequantize(weight, x.dtype))
@@ -99,8 +114,8 @@ def dequantize_then_multiply(x: Tensor, weight: KernelWeight, slab: int | None =
 
 def plain(x: Tensor, weight: QuantizedWeight) -> Tensor:
     """x [M, K] -> x W^T [M, N] from the stored form of 4 bits, without any trick. Raises ValueError for other bits."""
-    _check_x(x, weight.shape)
-    _check_kernel(x.dtype, x.device)
+    check_x(x, weight.shape)
+    check_kernel(x.dtype, x.device)
     if weight.bits != 4 or weight.order is not None or weight.group_size % 16:
         raise ValueError(
             f"the plain kernel takes 4 bits in natural order, in groups of multiples of 16; got {weight.bits} bits in "
@@ -114,12 +129,6 @@ def plain(x: Tensor, weight: QuantizedWeight) -> Tensor:
     return y
 
 
-def _can_overlap(device: str) -> bool:
-    """Whether a kernel may start on `device` while the one before it still runs: compute capability 9.0 or newer."""
-    capability = this_machine(device).capability
-    return capability is not None and capability >= (9, 0) and triton_mode(device) == "compiled"
-
-
 def _fitting(tile: Tile, weight: KernelWeight) -> Tile:
     """The tile with no more ranges of K than have a step, started early only where that is possible; or ValueError."""
     rows, inputs = weight.scales.shape[1], weight.shape[1]
@@ -127,29 +136,4 @@ def _fitting(tile: Tile, weight: KernelWeight) -> Tile:
         raise ValueError(f"a tile must divide the weight, {rows} rows and {inputs} columns; got {tile}")
     steps = inputs // tile.block_k
     split = -(-steps // -(-steps // tile.split))
-    return tile._replace(split=split, ahead=tile.ahead if _can_overlap(weight.words.device.type) else None)
-
-
-def _checked(x: Tensor, weight: KernelWeight) -> Tensor:
-    """x in the order of the weight's columns, its rows of stride 1 and 16-byte aligned; or ValueError."""
-    _check_x(x, weight.shape)
-    _check_kernel(x.dtype, x.device)
-    if x.device.type != weight.words.device.type:
-        raise ValueError(f"x and weight must be on one device; got {x.device} and {weight.words.device}")
-    if weight.order is not None:
-        return x[:, weight.order]
-    return x if x.stride(1) == 1 and x.stride(0) % 8 == 0 else x.contiguous()
-
-
-def _check_x(x: Tensor, shape: tuple[int, int]) -> None:
-    if x.dim() != 2 or x.shape[1] != shape[1]:
-        raise ValueError(f"x must be [M, {shape[1]}] for a [{shape[0]}, {shape[1]}] weight; got {list(x.shape)}")
-
-
-def _check_kernel(dtype: torch.dtype, device: torch.device) -> None:
-    if dtype not in (torch.float16, torch.bfloat16):
-        raise ValueError(f"the INT4 kernels take float16 and bfloat16, got {dtype}")
-    if not (answer := can("triton", device.type)):
-        raise ValueError(f"an INT4 kernel cannot run on {device}: {answer.reason}")
-    if dtype == torch.bfloat16 and device.type == "cpu":
-        raise ValueError("Triton's interpreter computes wrong results in bfloat16: on a CPU give the kernel float16")
+    return tile._replace(split=split, ahead=tile.ahead if can_overlap(weight.words.device.type) else None)

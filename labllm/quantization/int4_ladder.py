@@ -15,6 +15,7 @@ from labllm.bench import Ladder, Rung
 from labllm.quantization import eight_bits, int4, torch_int4
 from labllm.quantization import int4_answers as answers
 from labllm.quantization import int4_states as states
+from labllm.quantization.few import few
 from labllm.quantization.int4_work import (
     TOKENS,
     Int4Linear,
@@ -22,13 +23,16 @@ from labllm.quantization.int4_work import (
     moves,
     not_float32,
     only_bfloat16,
+    only_few_tokens,
     only_one_token,
     only_sixteen_bits,
+    only_some_tokens,
     room,
     torch_takes,
     whole_weights,
     written_out,
 )
+from labllm.quantization.wide import wide
 
 
 def _run(function: Any) -> Any:
@@ -53,6 +57,7 @@ def _triton(name: str, function: Any, about: str, *kernels: str, **more: Any) ->
 
 
 _FUSED = "int4_linear", "int4_words", "split_sum"
+_FEW, _WIDE = ("int4_few", "int4_ptx"), ("int4_wide", "int4_ptx", "sum_parts")
 
 INT4 = Ladder(
     name="int4-linear",
@@ -110,6 +115,24 @@ INT4 = Ladder(
             own_reference=answers.stored_reference,
         ),
         _triton(
+            "few tokens",
+            few,
+            "words go straight into registers and tensor cores, K shared out to the warps of a program",
+            *_FEW,
+            prepare=states.for_few,
+            refuses=only_few_tokens,
+            own_reference=answers.stored_reference,
+        ),
+        _triton(
+            "tens of tokens",
+            wide,
+            "the next weights are dequantised while tensor cores multiply these",
+            *_WIDE,
+            prepare=states.for_wide,
+            refuses=only_some_tokens,
+            own_reference=answers.stored_reference,
+        ),
+        _triton(
             "dequantise once",
             int4.dequantize_then_multiply,
             "many tokens share one dequantisation, and cuBLAS multiplies",
@@ -125,6 +148,8 @@ INT4 = Ladder(
             int4.linear,
             "fused or dequantised once, where each was measured to win",
             *_FUSED,
+            *_FEW,
+            *_WIDE,
             "int4_dequantize",
             prepare=states.kernel,
             refuses=only_sixteen_bits,

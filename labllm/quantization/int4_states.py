@@ -14,11 +14,13 @@ from torch import Tensor
 
 from labllm.bench import CannotRun, torch_dtype
 from labllm.quantization import eight_bits, torch_int4
+from labllm.quantization.few import why_not_few
 from labllm.quantization.float8 import Float8Weight, float8_weight
 from labllm.quantization.int4_work import Int4Linear
 from labllm.quantization.kernel_layout import kernel_layout
 from labllm.quantization.packed import QuantizedWeight
 from labllm.quantization.rtn import PER_CHANNEL, round_to_nearest
+from labllm.quantization.wide import why_not_wide
 
 
 class Inputs(NamedTuple):
@@ -64,6 +66,20 @@ def as_stored(inputs: Inputs) -> State:
 def kernel(inputs: Inputs) -> State:
     """The weight in our kernels' order."""
     return State(inputs.x, kernel_layout(inputs.packed), inputs.packed)
+
+
+def for_few(inputs: Inputs) -> State:
+    """As `kernel`, where few tokens have a kernel of their own."""
+    if reason := why_not_few(len(inputs.x), inputs.packed.group_size, inputs.x.device.type):
+        raise CannotRun(reason)
+    return kernel(inputs)
+
+
+def for_wide(inputs: Inputs) -> State:
+    """As `kernel`, where tens of tokens have a kernel of their own."""
+    if reason := why_not_wide(inputs.x.shape[1], inputs.packed.group_size, inputs.x.device.type):
+        raise CannotRun(reason)
+    return kernel(inputs)
 
 
 def int8(inputs: Inputs) -> State:

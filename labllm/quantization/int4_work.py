@@ -66,6 +66,16 @@ def only_one_token(w: Int4Linear) -> str | None:
     return "it takes groups of multiples of 64" if w.group_size % 64 else only_sixteen_bits(w)
 
 
+def only_few_tokens(w: Int4Linear) -> str | None:
+    """Why the kernel of a few tokens refuses, or None."""
+    return "it multiplies up to four tokens" if w.tokens > 4 else only_sixteen_bits(w)
+
+
+def only_some_tokens(w: Int4Linear) -> str | None:
+    """Why the kernel of tens of tokens refuses, or None."""
+    return "its tiles are for tens of tokens" if w.tokens <= 4 else only_sixteen_bits(w)
+
+
 def only_bfloat16(w: Int4Linear) -> str | None:
     """Why what multiplies in bfloat16 refuses, or None."""
     return None if w.dtype == "bfloat16" else "it multiplies in bfloat16: choose that"

@@ -13,7 +13,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from labllm.quantization.module import Multiply, Route, Weight
+from labllm.quantization.module import Inside, Multiply, Route, Weight, inside
 from labllm.quantization.routes import fastest
 from labllm.quantization.rtn import round_to_nearest
 
@@ -49,6 +49,10 @@ class QuantizingLinear(nn.Module):
             raise RuntimeError("This linear has no weight yet: load one with load_tensor('weight', tensor).")
         y = self._multiply(x)
         return y if self.bias is None else y + self.bias
+
+    def inside(self, x: Tensor) -> Inside | None:
+        """How this linear multiplies x [1, K] with its neighbours in one launch; None where its route cannot."""
+        return None if self._multiply is None else inside(self._multiply, x, self.bias)
 
     def extra_repr(self) -> str:
         """As torch's Linear, with the bytes that the weight takes."""

@@ -21,6 +21,9 @@ from labllm.quantization.packed import QuantizedWeight
 Weight = QuantizedWeight | Float8Weight
 Multiply = Callable[[Tensor], Tensor]
 """x [T, K] -> x W^T [T, N] in x's dtype."""
+Inside = Callable[..., Tensor]
+"""(x [1, K], gain=None, eps=1e-6, residual=None, gated=False) -> the product with its neighbours in one launch, [1, N]:
+RMSNorm by `gain` before it, SiLU(gate) * up of its halves or `residual` behind it."""
 Route = Callable[[Weight, torch.dtype], Multiply]
 """(stored weight, dtype of the activations) -> how to multiply."""
 
@@ -56,6 +59,12 @@ def _with_inputs(weight: Weight, dtype: torch.dtype, quantize: Callable[[Tensor]
     return multiply
 
 
+def inside(multiply: Multiply, x: Tensor, bias: Tensor | None) -> Inside | None:
+    """`multiply.inside(x, bias)` of a route that has such a product, else None."""
+    offered = getattr(multiply, "inside", None)
+    return None if offered is None else offered(x, bias)
+
+
 class QuantizedLinear(nn.Module):
     """x [T, K] -> x W^T + bias [T, N] with W stored as QuantizedWeight or Float8Weight; for inference."""
 
@@ -85,11 +94,18 @@ class QuantizedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[T, K] -> [T, N]."""
+        out = self._multiply(x)(x)
+        return out if self.bias is None else out + self.bias.to(out.dtype)
+
+    def inside(self, x: Tensor) -> Inside | None:
+        """How this linear multiplies x [1, K] with its neighbours in one launch; None where its route cannot."""
+        return inside(self._multiply(x), x, self.bias)
+
+    def _multiply(self, x: Tensor) -> Multiply:
         key = (x.dtype, x.device)
         if self._prepared is None or self._prepared[0] != key:
             self._prepared = key, self.route(self.weight, x.dtype)
-        out = self._prepared[1](x)
-        return out if self.bias is None else out + self.bias.to(out.dtype)
+        return self._prepared[1]
 
     def extra_repr(self) -> str:
         """As torch's Linear, with the bits."""

@@ -7,22 +7,43 @@ route keeps.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from labllm.hardware import triton_mode
 from labllm.quantization import eight_bits, int4, torch_int8
+from labllm.quantization.few import few, why_not_few
 from labllm.quantization.float8 import Float8Weight
-from labllm.quantization.kernel_layout import kernel_layout, layout_refusal
-from labllm.quantization.module import Multiply, Route, Weight, dequantized
+from labllm.quantization.kernel_layout import KernelWeight, kernel_layout, layout_refusal
+from labllm.quantization.module import Inside, Multiply, Route, Weight, dequantized
 from labllm.quantization.packed import QuantizedWeight
 from labllm.quantization.torch_int4 import refusal, torch_linear, torch_weight
 
 
+@dataclass(frozen=True)
+class Int4Product:
+    """x -> x W^T by the kernel that is fastest for x; and one token with its neighbours."""
+
+    weight: KernelWeight
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[T, K] -> [T, N]."""
+        return int4.linear(x, self.weight)
+
+    def inside(self, x: Tensor, bias: Tensor | None) -> Inside | None:
+        """The product of x [1, K] with its neighbours in one launch; None for what the kernel does not take."""
+        drawn_in = x.shape[0] == 1 and x.dtype == torch.bfloat16 and self.weight.order is None
+        if not drawn_in or why_not_few(1, self.weight.group_size, x.device.type):
+            return None
+        return partial(few, weight=self.weight, bias=bias)
+
+
 def triton_int4(weight: Weight, dtype: torch.dtype) -> Multiply:
     """Our kernels for 4 bits, in float16 or bfloat16. Raises ValueError for other weights."""
-    return partial(_triton_int4, weight=kernel_layout(_packed(weight)))
+    return Int4Product(kernel_layout(_packed(weight)))
 
 
 def torch_int4(weight: Weight, dtype: torch.dtype) -> Multiply:
@@ -66,10 +87,6 @@ def route_for(weight: Weight, dtype: torch.dtype) -> Route:
         if device == "cpu" and refusal(weight.shape, weight.bits, weight.group_size, device) is None:
             return torch_int4
     return dequantized
-
-
-def _triton_int4(x: torch.Tensor, weight: int4.KernelWeight) -> torch.Tensor:
-    return int4.linear(x, weight)
 
 
 def _packed(weight: Weight) -> QuantizedWeight:

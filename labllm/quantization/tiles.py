@@ -36,6 +36,29 @@ class Strip(NamedTuple):
     num_stages: int
 
 
+class FewTile(NamedTuple):
+    """What a program of kernels/int4_few.py takes: strips of 16 rows; sets of blocks of 64 columns that a warp takes a
+    turn, and blocks of a set; warps; turns that are on their way at once; registers a thread at most (None: as many as
+    it likes). Powers of two but for the turns.
+    """
+
+    strips: int
+    sets: int
+    blocks: int
+    num_warps: int
+    depth: int
+    registers: int | None = None
+
+
+class WideTile(NamedTuple):
+    """What a program of kernels/int4_wide.py takes: tokens, ranges that K is cut into, warps of 32 rows, stages."""
+
+    block_m: int
+    split: int
+    num_warps: int
+    num_stages: int
+
+
 SMALLEST_SHARED = 99 * 1024  # bytes that any GPU of compute capability 8.0 or newer gives a program
 FILLED = 0.8  # share of the places from which the next kernel may start early: fewer, and it crowds the free ones
 
@@ -78,3 +101,29 @@ def _fitting(tile: Tile, room: int) -> Tile:
 def strip_for(outputs: int) -> Strip:
     """The strip for one token."""
     return Strip(1 if outputs < 8192 else 2, 512, 8, 1)
+
+
+SHORT = FewTile(1, 1, 8, 4, 2)
+LONG = FewTile(1, 1, 8, 4, 3)
+GATED = FewTile(1, 1, 8, 4, 2)
+ROW = 4096  # columns that the warps of a program take in a turn
+
+
+def few_tile(tokens: int, inputs: int, gated: bool) -> FewTile:
+    """One strip, and turns of eight blocks a warp, which a set holds for one token; half as many for two."""
+    tile = GATED if gated else SHORT if inputs <= ROW else LONG
+    share = 1 << (tokens - 1).bit_length()
+    if share == 1:
+        return tile
+    return tile._replace(sets=share, blocks=max(1, tile.blocks // share), registers=None)
+
+
+WIDE = {16: (4, 6, 3), 32: (4, 8, 3), 64: (4, 8, 2), 128: (4, 5, 2)}  # warps, stages, programs a multiprocessor
+
+
+def wide_tile(tokens: int, outputs: int, inputs: int, cores: int) -> WideTile:
+    """As many ranges of K as give each multiprocessor its programs."""
+    block_m = next(size for size in (16, 32, 64, 128) if tokens <= size or size == 128)
+    warps, stages, programs = WIDE[block_m]
+    tiles = -(-outputs // (32 * warps)) * -(-tokens // block_m)
+    return WideTile(block_m, max(1, min(SPLITS, inputs // 512, programs * cores // tiles)), warps, stages)
