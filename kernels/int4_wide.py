@@ -5,8 +5,8 @@
 For tens of tokens three engines are nearly equally busy: memory brings words, tensor cores multiply, and the plain
 units make numbers of words. A kernel in which a warp dequantises, multiplies and waits in turn (int4_linear.py) adds
 their times up. Hopper's product instruction, wgmma, returns at once and reads its left operand from registers until one
-waits for it. So while 16 columns are multiplied the next 16 are made in other registers, and only then are the former
-waited for. Gluon makes that order certain: the wait names the registers that it frees.
+waits for it. So step i is asked of the tensor cores, the weights of step i + 1 are made in other registers meanwhile,
+and only then step i is waited for. Gluon makes that order certain: the wait names the registers that it frees.
 
 - A step is 64 columns. Words, scales and zero points come by cp.async through a ring in shared memory, STAGES - 1 steps
   ahead, and x through the copy engine. Nothing is loaded into registers: a GPU answers a multiprocessor's loads in
@@ -49,35 +49,32 @@ def _numbers(both, DTYPE: gl.constexpr):
 
 
 @gluon.jit
-def _weights(word, scale, less, zeros, CODES: gl.constexpr, SCALED: gl.constexpr, DTYPE: gl.constexpr, A: gl.constexpr):
-    """Words `[2 BLOCK_N]` of 16 columns, and what belongs to their rows -> weights `[BLOCK_N, 16]`, left operand."""
+def _weights(word, scale, zero, zeros, CODES: gl.constexpr, SCALED: gl.constexpr, DTYPE: gl.constexpr, A: gl.constexpr):
+    """Words `[2 BLOCK_N, 4]`, and scales and zero points `[BLOCK_N]` -> weights `[BLOCK_N, 64]`, the left operand."""
     BLOCK_N: gl.constexpr = word.shape[0] // 2
     a, b, c, d = gl.inline_asm_elementwise(
         CODES, "=r,=r,=r,=r,r", [word], dtype=(gl.int32, gl.int32, gl.int32, gl.int32), is_pure=True, pack=1
     )
     low = gl.join(_numbers(a, DTYPE), _numbers(b, DTYPE))
     high = gl.join(_numbers(c, DTYPE), _numbers(d, DTYPE))
-    each = gl.reshape(gl.join(low, high), [BLOCK_N // 64, 4, 8, 4, 2, 2, 2])
-    # rows / 64, strip, g, t, neighbour, row + 8, column + 8
-    codes = gl.reshape(gl.permute(each, [0, 1, 5, 2, 6, 3, 4]), [BLOCK_N, 16])
+    each = gl.reshape(gl.join(low, high), [BLOCK_N // 64, 4, 8, 4, 4, 2, 2, 2])
+    # rows / 64, strip, g, t, block, neighbour, row + 8, column + 8
+    codes = gl.reshape(gl.permute(each, [0, 1, 6, 2, 4, 7, 3, 5]), [BLOCK_N, 64])
     codes = gl.convert_layout(codes, A, assert_trivial=True)
     if zeros is None:
         return gl.inline_asm_elementwise(
-            SCALED, "=r,r,r", [codes, scale[:, None]], dtype=codes.dtype, is_pure=True, pack=2
+            SCALED, "=r,r,r", [codes, scale.to(DTYPE)[:, None]], dtype=codes.dtype, is_pure=True, pack=2
         )
     else:
+        less = (-(zero.to(gl.float32) + (128 if gl.bfloat16 == DTYPE else 1024))).to(DTYPE)
         return gl.inline_asm_elementwise(
-            SCALED, "=r,r,r,r", [codes, scale[:, None], less[:, None]], dtype=codes.dtype, is_pure=True, pack=2
+            SCALED,
+            "=r,r,r,r",
+            [codes, scale.to(DTYPE)[:, None], less[:, None]],
+            dtype=codes.dtype,
+            is_pure=True,
+            pack=2,
         )
-
-
-@gluon.jit
-def _quarters(words):
-    """Words `[2 BLOCK_N, 4]` -> those of each 16 columns."""
-    even, odd = gl.split(gl.reshape(words, [words.shape[0], 2, 2]))
-    first, third = gl.split(even)
-    second, fourth = gl.split(odd)
-    return first, second, third, fourth
 
 
 @gluon.jit
@@ -100,16 +97,15 @@ def _fetch_words(scales, zeros, rings, w_at, rows, stride, column, i, count, GRO
 
 
 @gluon.jit
-def _read(rings, i, zeros, DTYPE: gl.constexpr, W: gl.constexpr, A: gl.constexpr):
-    """Words, scales, and what is added for zero points, of step i, which have come."""
+def _read(rings, i, zeros, W: gl.constexpr, A: gl.constexpr):
+    """Words, scales and zero points of step i, which have come."""
     w_ring, s_ring, z_ring = rings
-    words = w_ring.index(i % w_ring.shape[0]).load(W)
-    scale = s_ring.index(i % w_ring.shape[0]).load(gl.SliceLayout(1, A)).to(DTYPE)
+    word = w_ring.index(i % w_ring.shape[0]).load(W)
+    scale = s_ring.index(i % w_ring.shape[0]).load(gl.SliceLayout(1, A))
     if zeros is None:
-        return words, scale, scale
+        return word, scale, scale
     else:
-        zero = z_ring.index(i % w_ring.shape[0]).load(gl.SliceLayout(1, A)).to(gl.float32)
-        return words, scale, (-zero - (128 if DTYPE == gl.bfloat16 else 1024)).to(DTYPE)  # noqa: SIM300
+        return word, scale, z_ring.index(i % w_ring.shape[0]).load(gl.SliceLayout(1, A))
 
 
 @gluon.jit
@@ -124,39 +120,27 @@ def _fetch_x(x, x_ring, full, m, column, i, count):
 
 @gluon.jit
 def _step(
-    acc, first, words, scale, less, i, count, x, x_ring, rings, full, m, column, w_at, scales, zeros, stride, rows,
+    acc, now, i, count, x, x_ring, rings, full, m, column, w_at, scales, zeros, stride, rows,
     GROUP: gl.constexpr, CODES: gl.constexpr, SCALED: gl.constexpr, W: gl.constexpr, A: gl.constexpr,
 ):  # fmt: skip
-    """Multiply step i, whose first 16 columns of weights are made, and make the next ones while tensor cores work."""
+    """Multiply step i by the weights `now`, whose registers are free afterwards; make those of step i + 1 meanwhile."""
     STAGES: gl.constexpr = x_ring.shape[0]
-    DTYPE: gl.constexpr = x_ring.dtype
-    _, word_1, word_2, word_3 = _quarters(words)
-    x_now = x_ring.index(i % STAGES)
     _barrier()  # nobody multiplies step i - 1 any more
-    acc = warpgroup_mma(first, x_now.slice(0, 16, dim=1).permute([1, 0]), acc, is_async=True)
+    acc = warpgroup_mma(now, x_ring.index(i % STAGES).permute([1, 0]), acc, is_async=True)
     _fetch_x(x, x_ring, full, m, column, i + STAGES - 1, count)
-    second = _weights(word_1, scale, less, zeros, CODES, SCALED, DTYPE, A)
-    acc = warpgroup_mma(second, x_now.slice(16, 16, dim=1).permute([1, 0]), acc, is_async=True)
-    third = _weights(word_2, scale, less, zeros, CODES, SCALED, DTYPE, A)
-    acc, first = warpgroup_mma_wait(1, [acc, first])
-    acc = warpgroup_mma(third, x_now.slice(32, 16, dim=1).permute([1, 0]), acc, is_async=True)
-    fourth = _weights(word_3, scale, less, zeros, CODES, SCALED, DTYPE, A)
-    acc, second = warpgroup_mma_wait(1, [acc, second])
-    acc = warpgroup_mma(fourth, x_now.slice(48, 16, dim=1).permute([1, 0]), acc, is_async=True)
     async_copy.wait_group(STAGES - 2)
-    words, scale, less = _read(rings, i + 1, zeros, DTYPE, W, A)
+    word, scale, zero = _read(rings, i + 1, zeros, W, A)
     _fetch_words(scales, zeros, rings, w_at, rows, stride, column, i + STAGES, count, GROUP)
-    word_0, _, _, _ = _quarters(words)
-    then = _weights(word_0, scale, less, zeros, CODES, SCALED, DTYPE, A)
+    then = _weights(word, scale, zero, zeros, CODES, SCALED, x_ring.dtype, A)
     # This wait is early: it ends a basic block, and so keeps the instructions above from sinking below the next wait.
     mbarrier.wait(full.index((i + 1) % STAGES), (i + 1) // STAGES & 1, pred=i + 1 < count)
-    acc, third, fourth = warpgroup_mma_wait(0, [acc, third, fourth])
-    return acc, then, words, scale, less
+    acc, now = warpgroup_mma_wait(0, [acc, now])
+    return acc, then
 
 
 @gluon.jit
 def _int4_wide(
-    out, x, packed, scales, zeros, M, N, K, stride, per_split,
+    out, x, words, scales, zeros, M, N, K, stride, per_split,
     GROUP: gl.constexpr, CODES: gl.constexpr, SCALED: gl.constexpr, SPLIT: gl.constexpr, STAGES: gl.constexpr,
     WARPS: gl.constexpr, OVERLAP: gl.constexpr,
 ):  # fmt: skip
@@ -193,7 +177,7 @@ def _int4_wide(
         mbarrier.init(full.index(i), count=1)
     thread, word = gl.arange(0, 2 * BLOCK_N, gl.SliceLayout(1, W)), gl.arange(0, 4, gl.SliceLayout(0, W))
     block = gl.minimum(row_tile * (BLOCK_N // 64) + thread // 128, stride // 64 - 1)
-    w_at = packed + ((block.to(gl.int64) * (K // 64) + first) * 512 + thread % 128 * 4)[:, None] + word[None, :]
+    w_at = words + ((block.to(gl.int64) * (K // 64) + first) * 512 + thread % 128 * 4)[:, None] + word[None, :]
     rows = row_tile * BLOCK_N + gl.arange(0, BLOCK_N, gl.BlockedLayout([8], [32], [WARPS], [0]))
     for i in gl.static_range(STAGES):
         _fetch_words(scales, zeros, rings, w_at, rows, stride, column, i, count, GROUP)
@@ -204,19 +188,18 @@ def _int4_wide(
     for i in gl.static_range(STAGES - 1):
         _fetch_x(x, x_ring, full, m, column, i, count)
     async_copy.wait_group(STAGES - 1)
-    words, scale, less = _read(rings, 0, zeros, DTYPE, W, A)
-    word_0, _, _, _ = _quarters(words)
-    even = _weights(word_0, scale, less, zeros, CODES, SCALED, DTYPE, A)
+    word0, scale0, zero0 = _read(rings, 0, zeros, W, A)
+    even = _weights(word0, scale0, zero0, zeros, CODES, SCALED, DTYPE, A)
     acc = gl.zeros([BLOCK_N, BLOCK_M], gl.float32, ACC)
     mbarrier.wait(full.index(0), 0)
     for i in range(0, count, 2):
-        acc, odd, words, scale, less = _step(
-            acc, even, words, scale, less, i, count, x, x_ring, rings, full, m, column, w_at, scales, zeros, stride,
-            rows, GROUP, CODES, SCALED, W, A,
+        acc, odd = _step(
+            acc, even, i, count, x, x_ring, rings, full, m, column, w_at, scales, zeros, stride, rows, GROUP, CODES,
+            SCALED, W, A,
         )  # fmt: skip
-        acc, even, words, scale, less = _step(
-            acc, odd, words, scale, less, i + 1, count, x, x_ring, rings, full, m, column, w_at, scales, zeros, stride,
-            rows, GROUP, CODES, SCALED, W, A,
+        acc, even = _step(
+            acc, odd, i + 1, count, x, x_ring, rings, full, m, column, w_at, scales, zeros, stride, rows, GROUP, CODES,
+            SCALED, W, A,
         )  # fmt: skip
 
     n = row_tile * BLOCK_N + gl.arange(0, BLOCK_N, gl.SliceLayout(1, ACC))[:, None]
