@@ -24,16 +24,16 @@ from .early_start import begin, launch_options
 from .split_sum import sum_of_parts
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tokens"])
 def _few_linear(
-    out, partial, arrivals, x, weight, bias,
-    TOKENS: tl.constexpr, ROWS: tl.constexpr, N: tl.constexpr, K: tl.constexpr, GATED: tl.constexpr,
+    out, partial, arrivals, x, weight, bias, tokens,
+    ROWS: tl.constexpr, N: tl.constexpr, K: tl.constexpr, GATED: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT: tl.constexpr, STAGES: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_N outputs of all tokens, one of SPLIT shares of the inputs. N counts outputs: half the weight if GATED."""
     n = (tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)
     token = tl.arange(0, ROWS)
-    there, real = (n < N)[:, None], (token < TOKENS)[:, None]
+    there, real = (n < N)[:, None], (token < tokens)[:, None]
     EACH: tl.constexpr = (K + SPLIT * BLOCK_K - 1) // (SPLIT * BLOCK_K) * BLOCK_K
     first = tl.program_id(1) * EACH
     row = weight + n[:, None] * K
@@ -48,7 +48,7 @@ def _few_linear(
         if GATED:
             u = tl.load(row + N * K + k, mask=there & (k < K), other=0.0, eviction_policy="evict_first")
             ups = tl.dot(u, h, ups, input_precision="ieee")
-    inside = there & (token < TOKENS)[None, :]
+    inside = there & (token < tokens)[None, :]
     if SPLIT > 1:
         y, last_to_arrive = sum_of_parts(partial, arrivals, y, inside)
         inside &= last_to_arrive
@@ -74,7 +74,7 @@ def few_linear(
     """
     (tokens, inputs), outputs = x.shape, out.shape[1]
     _few_linear[(triton.cdiv(outputs, block_n), split)](
-        out, partial, arrivals, x, weight, bias,
-        TOKENS=tokens, ROWS=rows, N=outputs, K=inputs, GATED=gated, BLOCK_N=block_n, BLOCK_K=block_k, SPLIT=split,
+        out, partial, arrivals, x, weight, bias, tokens,
+        ROWS=rows, N=outputs, K=inputs, GATED=gated, BLOCK_N=block_n, BLOCK_K=block_k, SPLIT=split,
         STAGES=stages, OVERLAP=overlap, num_warps=num_warps, **launch_options(overlap),
     )  # fmt: skip
