@@ -35,10 +35,11 @@ class Int4Product:
 
     def inside(self, x: Tensor, bias: Tensor | None) -> Inside | None:
         """The product of x [1, K] with its neighbours in one launch; None for what the kernel does not take."""
-        drawn_in = x.shape[0] == 1 and x.dtype == torch.bfloat16 and self.weight.order is None
-        if not drawn_in or why_not_few(1, self.weight.group_size, x.device.type):
+        weight = self.weight
+        fits = x.shape[0] == 1 and x.dtype == torch.bfloat16 and weight.order is None and weight.shape[0] % 32 == 0
+        if not fits or why_not_few(1, weight.group_size, x.device.type):
             return None
-        return partial(few, weight=self.weight, bias=bias)
+        return partial(few, weight=weight, bias=None if bias is None else bias.to(x.dtype))
 
 
 def triton_int4(weight: Weight, dtype: torch.dtype) -> Multiply:
