@@ -15,7 +15,9 @@ from labllm.hardware import default_device, this_machine, triton_mode
 from labllm.kernels import sum_parts
 from labllm.quantization.few import few, why_not_few
 from labllm.quantization.kernel_layout import kernel_layout
+from labllm.quantization.module import QuantizedLinear
 from labllm.quantization.packed import QuantizedWeight
+from labllm.quantization.routes import fastest
 from labllm.quantization.rtn import round_to_nearest
 from labllm.quantization.tiles import FewTile, WideTile, few_tile, wide_tile
 from labllm.quantization.wide import why_not_wide, wide
@@ -79,6 +81,15 @@ def test_a_token_with_its_norm_and_its_gate(gated: bool) -> None:
         gate, up = reference.chunk(2, dim=1)
         reference = F.silu(gate) * up
     assert error(out, reference) <= 2, "the norm's result is rounded too"
+
+
+@pytest.mark.gpu
+def test_a_quantised_linear_offers_its_product_for_one_token_only() -> None:
+    weight, x, residual = packed(64, 128, 64), numbers(1, 128), numbers(1, 64)
+    linear = QuantizedLinear(weight, numbers(64), fastest)
+    product_of = linear.inside(x)
+    assert product_of is not None and linear.inside(numbers(2, 128)) is None
+    assert error(product_of(x, residual=residual), linear(x).double() + residual.double()) <= 2, "one is rounded twice"
 
 
 @HOPPER
