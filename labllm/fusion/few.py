@@ -20,7 +20,7 @@ from labllm.fusion.check import check_kernel
 from labllm.hardware import Machine, can_start_early, this_machine
 
 MOST_TOKENS = 128
-GATED, SHARED = range(17, 129), range(2, 65)  # tokens for which it beats a GEMM, as measured on Hopper
+GATED, SHARED = (17, 128), (2, 64)  # fewest and most tokens for which it beats a GEMM, as measured on Hopper
 MOST_STAGES, MOST_SPLIT = 4, 8
 BLOCK_N, RESERVED = 64, 2048  # the rows that tensor cores want; bytes of shared memory besides the tiles
 MOST_TILES = 1 << 14
@@ -81,9 +81,10 @@ def is_few(x: Tensor, weight: Tensor, gated: bool = False) -> bool:
     """
     if x.dtype not in (torch.float16, torch.bfloat16):
         return False
-    if gated:
-        return len(x) in GATED
-    return len(x) in SHARED and 2 * len(weight) <= BLOCK_N * this_machine(x.device.type).cores
+    fewest, most = GATED if gated else SHARED
+    if not fewest <= len(x) <= most:
+        return False
+    return gated or 2 * len(weight) <= BLOCK_N * this_machine(x.device.type).cores
 
 
 @cache

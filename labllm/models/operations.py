@@ -5,9 +5,9 @@
     attend     QK-norm, RoPE on q and k, keys and values to the cache, attention
 
 EAGER writes each as torch's own operations, KERNELS launches one Triton kernel for each (`labllm.fusion`), INSIDE also
-draws norm, gate and residual add into the projections of a single token, and the gate into that of some tens. FUSED is
-INSIDE where Triton compiles and EAGER elsewhere: what a model is given unless it is to be slow on purpose. A further
-variant is `dataclasses.replace` of one operation, under another name.
+draws norm, gate and residual add into the projections of a single token, and the gate into that of some tens; its norms
+start early (kernels/early_start.py). FUSED is INSIDE where Triton compiles and EAGER elsewhere: what a model is given
+unless it is to be slow on purpose. A further variant is `dataclasses.replace` of one operation, under another name.
 
 Cost: EAGER moves what its launches write and read again. Invariant: all bundles compute the same, within the dtype's
 rounding. Fusing does nothing where the GEMMs are bound by their arithmetic.
@@ -163,6 +163,11 @@ class InsideOperations(Operations):
         return type(linear) is nn.Linear and linear.weight.dtype == x.dtype and self.takes(x)
 
 
+def early_add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """`fusion.add_rms_norm` in a launch that starts while the product before it still runs, where the GPU can."""
+    return fusion.add_rms_norm(x, residual, weight, eps, overlap=True)
+
+
 def silu_gated(gate_up: Tensor) -> Tensor:
     """SiLU(gate) * up [T, I] of gate_up [T, 2 I] in two launches."""
     return eager.gated(gate_up, "silu")
@@ -232,10 +237,10 @@ def _where_compiled(fused: Callable[..., Any], plain: Callable[..., Any]) -> Cal
 
 EAGER = Operations("eager", eager.library_add_rms_norm, silu_gated, rotate_then_attend)
 KERNELS = Operations("kernels", fusion.add_rms_norm, fusion.swiglu, write_then_attend)
-INSIDE = InsideOperations("inside", KERNELS.add_norm, KERNELS.gated, KERNELS.attend, takes=lambda x: True)
+INSIDE = InsideOperations("inside", early_add_rms_norm, KERNELS.gated, KERNELS.attend, takes=lambda x: True)
 FUSED = InsideOperations(
     "fused",
-    _where_compiled(KERNELS.add_norm, EAGER.add_norm),
+    _where_compiled(early_add_rms_norm, EAGER.add_norm),
     _where_compiled(KERNELS.gated, EAGER.gated),
     _where_compiled(KERNELS.attend, EAGER.attend),
     takes=compiled_for,
