@@ -31,9 +31,7 @@ def test_weights_fall_with_the_ranks_and_the_cache_until_kv_heads_are_replicated
 
 def test_the_sentence_says_how_many_fit_and_where_the_cache_stops_to_shrink():
     sentence = memory_view.weigh("Llama-3.1-70B", "A100 80GB", 8192, 32).sentence
-    assert sentence.startswith(
-        "It fits on 4 x A100 80GB, 56.8 GB on each. Beyond 8 ranks the cache shrinks no more"
-    )
+    assert sentence.startswith("It fits on 4 x A100 80GB, 56.8 GB on each. Beyond 8 ranks the cache shrinks no more")
     assert "It fits on none" in memory_view.weigh("Llama-3.1-70B", "T4", 131072, 256).sentence
     assert "heads of its own" in memory_view.weigh("Llama-2-7B", "H200", 512, 1).sentence
 
