@@ -141,6 +141,8 @@ class InsideOperations(Operations):
 
     def product(self, x: Tensor, linear: nn.Module) -> Tensor:
         """As `Operations.product`."""
+        if isinstance(linear, RowParallelLinear):
+            return linear.tensor_parallel.reduce(self.product(x, linear.shard))
         few = self._plain(x, linear) and is_few(x, linear.weight)
         return few_linear(x, linear.weight, linear.bias) if few else super().product(x, linear)
 

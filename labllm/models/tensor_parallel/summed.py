@@ -52,7 +52,7 @@ class SummedInNorms(InsideOperations):
         if not isinstance(h, Summand):
             return super().project(h, norm, linear)
         x, total = self.norm(h, norm)
-        return self._product(x, linear), total
+        return self._near(x, linear), total
 
     def gate(self, h: Hidden, norm: nn.RMSNorm, linear: nn.Module) -> tuple[Tensor, Tensor]:
         """As `Operations.gate`."""
@@ -61,16 +61,17 @@ class SummedInNorms(InsideOperations):
         x, total = self.norm(h, norm)
         if self._inside(x, linear):
             return skinny_linear(x, linear.weight, linear.bias, gated=True), total
-        return self.gated(linear(x)), total
+        return self.gated_product(x, linear), total
 
     def join(self, x: Tensor, linear: RowParallelLinear, residual: Tensor) -> Hidden:
         """linear(x) + residual [T, H]; this rank's summand is left to the next norm."""
         if not self.sum_add_norm.takes(residual):
             return super().join(x, linear, residual)
-        return Summand(self._product(x, linear.shard), residual, linear)
+        return Summand(self._near(x, linear.shard), residual, linear)
 
-    def _product(self, x: Tensor, linear: nn.Module) -> Tensor:
-        return skinny_linear(x, linear.weight, linear.bias) if self._inside(x, linear) else linear(x)
+    def _near(self, x: Tensor, linear: nn.Module) -> Tensor:
+        """linear(x), by the kernel that takes a single token where it is one."""
+        return skinny_linear(x, linear.weight, linear.bias) if self._inside(x, linear) else self.product(x, linear)
 
 
 @dataclass(frozen=True)
