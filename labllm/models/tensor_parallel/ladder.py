@@ -48,7 +48,7 @@ from labllm.roofline import DTYPE_BYTES
 
 ONE_GPU = "one GPU"
 MOST_IN_NORMS = 128  # tokens whose sums go through the norms: beyond, bytes count and not latency
-KERNEL_FILES = ("add_norm", "gated", "rope_kv_write", "skinny_linear", "split_decode")
+KERNEL_FILES = ("add_norm", "few_linear", "gated", "rope_kv_write", "skinny_linear", "split_decode", "split_sum")
 Bundle = Callable[[TensorParallel, PipelineCase], Operations]
 
 
