@@ -51,7 +51,7 @@ def reference(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
 
 
 def _sent(h: Tensor, ranks: int, all_reduces: int = 2) -> float:
-    return all_reduces * 2 * (ranks - 1) / ranks * h.numel() * h.element_size()
+    return all_reduces * 2 * (ranks - 1) / ranks * h.nbytes
 
 
 def _layer(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Tensor:
@@ -130,32 +130,18 @@ def _uncounted(wrong: Callable[..., Answer]) -> Callable[..., Answer]:
     return answer
 
 
-def _half_of_the_bytes(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
-    return _layer(h, attention, mlp, norm), _sent(h, len(mlp), 1)
+def _misplaced(cause: str, wrong: Callable[..., Answer], *also: Callable[..., Answer]) -> Mistake:
+    """A mistake in the layer, which one may make before coming to the bytes."""
+    return Mistake(cause, wrong, also=(*also, _uncounted(wrong)))
 
 
-def _whole_tensors(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
-    return _layer(h, attention, mlp, norm), 2.0 * h.numel() * h.element_size()
+def _counted(sent: Callable[[Tensor, int], float]) -> Callable[..., Answer]:
+    """The right layer with other bytes, sent(h, ranks)."""
 
+    def answer(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
+        return _layer(h, attention, mlp, norm), sent(h, len(mlp))
 
-def _twice_the_tensors(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
-    return _layer(h, attention, mlp, norm), 4.0 * h.numel() * h.element_size()
-
-
-def _all_ranks(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
-    return _layer(h, attention, mlp, norm), _sent(h, len(mlp)) * len(mlp)
-
-
-def _to_everybody(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
-    return _layer(h, attention, mlp, norm), 2.0 * (len(mlp) - 1) * h.numel() * h.element_size()
-
-
-def _elements(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
-    return _layer(h, attention, mlp, norm), _sent(h, len(mlp)) / h.element_size()
-
-
-def _two_bytes(h: Tensor, attention: Parts, mlp: Parts, norm: Norm) -> Answer:
-    return _layer(h, attention, mlp, norm), 2 * _sent(h, len(mlp)) / h.element_size()
+    return answer
 
 
 def _case(name: str, tokens: int, ranks: int, dtype: torch.dtype = torch.float32, hidden: int = 8) -> Case:
@@ -202,55 +188,62 @@ sent: bytes that one rank sends in all of them; an all-reduce of N bytes on n ra
         "N = h.numel() * h.element_size() bytes, and the layer has two all-reduces: each sends 2 (n - 1) / n N.",
     ),
     mistakes=(
-        Mistake(
-            "The residual is inside the all-reduce, so it is added once for every rank.",
-            _residual_inside,
-            also=(_uncounted(_residual_inside),),
-        ),
-        Mistake(
+        _misplaced("The residual is inside the all-reduce, so it is added once for every rank.", _residual_inside),
+        _misplaced(
             "The MLP of each rank reads that rank's partial attention; its norm needs the whole sum, so an all-reduce "
             "has to stand between the two blocks.",
             _one_at_the_end,
-            also=(_one_at_the_end_told_as_two, _uncounted(_one_at_the_end)),
+            _one_at_the_end_told_as_two,
         ),
-        Mistake(
+        _misplaced(
             "The MLP reads the input of attention, not its output. Some models are built so, and need one all-reduce; "
             "this one is not.",
             _side_by_side,
-            also=(_side_by_side_told_as_one, _uncounted(_side_by_side)),
+            _side_by_side_told_as_one,
         ),
-        Mistake("An all-reduce adds the partial sums; this takes their mean.", _mean, also=(_uncounted(_mean),)),
-        Mistake(
+        _misplaced("An all-reduce adds the partial sums; this takes their mean.", _mean),
+        _misplaced(
             "It runs the parts one after the other, each on the result of the one before; all read the same input.",
             _one_after_another,
-            also=(_uncounted(_one_after_another),),
         ),
-        Mistake(
+        _misplaced(
             "A residual is missing: the layer adds to h, behind attention and again behind the MLP.",
             _no_residual,
-            also=(_first_residual_only, _uncounted(_no_residual), _uncounted(_first_residual_only)),
+            _first_residual_only,
+            _uncounted(_first_residual_only),
         ),
-        Mistake(
-            "The norm stands behind the blocks; here it stands before them.",
-            _norm_behind,
-            also=(_uncounted(_norm_behind),),
-        ),
-        Mistake("The norm is missing before attention and the MLP.", _no_norm, also=(_uncounted(_no_norm),)),
-        Mistake("Only rank 0's partial sums arrive: the all-reduce is missing.", _rank_0, also=(_uncounted(_rank_0),)),
+        _misplaced("The norm stands behind the blocks; here it stands before them.", _norm_behind),
+        _misplaced("The norm is missing before attention and the MLP.", _no_norm),
+        _misplaced("Only rank 0's partial sums arrive: the all-reduce is missing.", _rank_0),
         Mistake(
             "It sends half of the bytes: a layer has two all-reduces, and each of them sends (n - 1) / n N twice, to "
             "add up and to send the sum around.",
-            _half_of_the_bytes,
+            _counted(lambda h, ranks: _sent(h, ranks, 1)),
         ),
         Mistake(
             "It counts the bytes that are summed, N an all-reduce; sent are 2 (n - 1) / n N, and nothing by one rank.",
-            _whole_tensors,
+            _counted(lambda h, ranks: 2.0 * h.nbytes),
         ),
-        Mistake("The factor (n - 1) / n is missing: a rank does not send its own piece to itself.", _twice_the_tensors),
+        Mistake(
+            "The factor (n - 1) / n is missing: a rank does not send its own piece to itself.",
+            _counted(lambda h, ranks: 4.0 * h.nbytes),
+        ),
         Mistake("The layer is right; `sent` is 0 and still to be counted.", _uncounted(reference)),
-        Mistake("It counts what all ranks send together; `sent` is of one rank.", _all_ranks),
-        Mistake("It sends the whole tensor to each other rank; a ring sends 2 (n - 1) / n N.", _to_everybody),
-        Mistake("It counts numbers, not bytes: multiply by h.element_size().", _elements),
-        Mistake("It counts 2 bytes a number, whatever h holds: h.element_size() knows.", _two_bytes),
+        Mistake(
+            "It counts what all ranks send together; `sent` is of one rank.",
+            _counted(lambda h, ranks: _sent(h, ranks) * ranks),
+        ),
+        Mistake(
+            "It sends the whole tensor to each other rank; a ring sends 2 (n - 1) / n N.",
+            _counted(lambda h, ranks: 2.0 * (ranks - 1) * h.nbytes),
+        ),
+        Mistake(
+            "It counts numbers, not bytes: multiply by h.element_size().",
+            _counted(lambda h, ranks: _sent(h, ranks) / h.element_size()),
+        ),
+        Mistake(
+            "It counts 2 bytes a number, whatever h holds: h.element_size() knows.",
+            _counted(lambda h, ranks: 2 * _sent(h, ranks) / h.element_size()),
+        ),
     ),
 )
