@@ -42,7 +42,22 @@ SLOTS = 3
 WORDS = {2: torch.int16, 4: torch.int32}
 SHORT = Tile(256, 1, 4096)  # small programs: all of a short message leaves at once
 LONG = Tile(1024, 2, 2048)  # more bytes on their way, for what goes piece by piece
-_TL = {torch.int16: tl.int16, torch.int32: tl.int32}
+TL = {torch.int16: tl.int16, torch.int32: tl.int32}
+
+
+@triton.jit
+def sendable(word, NOTHING: tl.constexpr):
+    """Numbers as integers, 0.0 for -0.0: none of them means that nothing has come."""
+    return tl.where(word == NOTHING, 0, word).to(word.dtype)
+
+
+@triton.jit
+def arrived(here, inside, NOTHING: tl.constexpr):
+    """What has come to a slot, once all of it has."""
+    came = tl.load(here, mask=inside, other=0, volatile=True)
+    while tl.max((came == NOTHING).to(tl.int32), axis=0) > 0:
+        came = tl.load(here, mask=inside, other=0, volatile=True)
+    return came
 
 
 @triton.jit
@@ -59,8 +74,7 @@ def _one_shot(
     for first in range(program * BLOCK, n, CAPACITY):
         at = first + k
         inside = at < n
-        piece = tl.load(x + at, mask=inside, other=0.0).to(WORD, bitcast=True)
-        piece = tl.where(piece == NOTHING, 0, piece).to(WORD)
+        piece = sendable(tl.load(x + at, mask=inside, other=0.0).to(WORD, bitcast=True), NOTHING)
         slot = (call % 3) * RANKS * CAPACITY
         for peer in tl.static_range(RANKS):
             if peer != RANK:
@@ -72,13 +86,7 @@ def _one_shot(
                 tl.store(own + before + peer * CAPACITY + place, tl.full([BLOCK], NOTHING, WORD))
         total = tl.zeros([BLOCK], tl.float32)
         for peer in tl.static_range(RANKS):
-            if peer == RANK:
-                came = piece
-            else:
-                here = own + slot + peer * CAPACITY + place
-                came = tl.load(here, mask=inside, other=0, volatile=True)
-                while tl.max((came == NOTHING).to(tl.int32), axis=0) > 0:
-                    came = tl.load(here, mask=inside, other=0, volatile=True)
+            came = piece if peer == RANK else arrived(own + slot + peer * CAPACITY + place, inside, NOTHING)
             if GATHER:
                 tl.store(out + peer * n + at, came.to(out.dtype.element_ty, bitcast=True), mask=inside)
             else:
@@ -116,7 +124,7 @@ def one_shot(
     out = x.new_empty(ranks, x.numel()) if gather else torch.empty_like(x)
     fence = x.numel() > capacity and x.is_cuda
     _one_shot[(min(len(calls), triton.cdiv(x.numel(), tile.block)),)](
-        out, x, own, pointers, calls, x.numel(), rank, ranks, capacity, tile.block, gather, _TL[own.dtype],
+        out, x, own, pointers, calls, x.numel(), rank, ranks, capacity, tile.block, gather, TL[own.dtype],
         nothing(x.dtype), fence, overlap, num_warps=tile.warps, **launch_options(overlap),
     )  # fmt: skip
     return out

@@ -19,11 +19,10 @@ import triton
 import triton.language as tl
 
 from .early_start import begin, launch_options
-from .one_shot import SLOTS, WORDS, nothing
+from .one_shot import TL, arrived, nothing, sendable
 from .skinny_linear import _tile
 
 PIECE, PIECE_WARPS = 512, 4  # outputs that one program of `_receive` adds up
-_TL = {torch.int16: tl.int16, torch.int32: tl.int32}
 
 
 @triton.jit
@@ -53,8 +52,7 @@ def _send_linear(
         y += tl.load(bias + n, mask=inside, other=0.0).to(tl.float32)
     if residual is not None:
         y += tl.load(residual + n, mask=inside, other=0.0).to(tl.float32)
-    piece = y.to(out.dtype.element_ty).to(WORD, bitcast=True)
-    piece = tl.where(piece == NOTHING, 0, piece).to(WORD)
+    piece = sendable(y.to(out.dtype.element_ty).to(WORD, bitcast=True), NOTHING)
     for peer in tl.static_range(RANKS):
         if peer != RANK:
             there = tl.multiple_of(tl.load(peers + peer).to(tl.pointer_type(WORD)), 16)
@@ -79,10 +77,7 @@ def _receive(
         if peer == RANK:
             sums += tl.load(mine + at, mask=inside, other=0.0).to(tl.float32)
         else:
-            here = own + slot + peer * CAPACITY + at
-            came = tl.load(here, mask=inside, other=0, volatile=True)
-            while tl.max((came == NOTHING).to(tl.int32), axis=0) > 0:
-                came = tl.load(here, mask=inside, other=0, volatile=True)
+            came = arrived(own + slot + peer * CAPACITY + at, inside, NOTHING)
             sums += came.to(total.dtype.element_ty, bitcast=True).to(tl.float32)
     tl.store(total + at, sums.to(total.dtype.element_ty), mask=inside)
     for peer in tl.static_range(RANKS):
@@ -103,7 +98,7 @@ def sum_linear(
     """
     (outputs, inputs), (_, ranks, capacity) = weight.shape, own.shape
     shared = {
-        "PIECE": PIECE, "RANK": rank, "RANKS": ranks, "CAPACITY": capacity, "WORD": _TL[own.dtype],
+        "PIECE": PIECE, "RANK": rank, "RANKS": ranks, "CAPACITY": capacity, "WORD": TL[own.dtype],
         "NOTHING": nothing(x.dtype), "OVERLAP": overlap, **launch_options(overlap),
     }  # fmt: skip
     _send_linear[(triton.cdiv(outputs, block_n),)](
@@ -111,6 +106,3 @@ def sum_linear(
         N=outputs, K=inputs, BLOCK_N=block_n, BLOCK_K=block_k, num_warps=num_warps, **shared,
     )  # fmt: skip
     _receive[(triton.cdiv(outputs, PIECE),)](total, mine, own, calls, outputs, num_warps=PIECE_WARPS, **shared)
-
-
-__all__ = ["PIECE", "SLOTS", "WORDS", "nothing", "sum_linear"]

@@ -18,9 +18,7 @@ import triton
 import triton.language as tl
 
 from .early_start import begin, launch_options
-from .one_shot import SLOTS, WORDS, nothing
-
-_TL = {torch.int16: tl.int16, torch.int32: tl.int32}
+from .one_shot import TL, arrived, nothing, sendable
 
 
 @triton.jit
@@ -35,8 +33,7 @@ def _sum_add_rms_norm(
     w = tl.load(weight + k, mask=inside, other=0.0).to(tl.float32)
     begin(OVERLAP)
     call = tl.load(calls + row)
-    piece = tl.load(x + at, mask=inside, other=0.0).to(WORD, bitcast=True)
-    piece = tl.where(piece == NOTHING, 0, piece).to(WORD)
+    piece = sendable(tl.load(x + at, mask=inside, other=0.0).to(WORD, bitcast=True), NOTHING)
     slot = (call % 3) * RANKS * CAPACITY
     for peer in tl.static_range(RANKS):
         if peer != RANK:
@@ -48,13 +45,7 @@ def _sum_add_rms_norm(
         if peer != RANK:
             tl.store(own + before + peer * CAPACITY + at, tl.full([BLOCK], NOTHING, WORD), mask=inside)
     for peer in tl.static_range(RANKS):
-        if peer == RANK:
-            came = piece
-        else:
-            here = own + slot + peer * CAPACITY + at
-            came = tl.load(here, mask=inside, other=0, volatile=True)
-            while tl.max((came == NOTHING).to(tl.int32), axis=0) > 0:
-                came = tl.load(here, mask=inside, other=0, volatile=True)
+        came = piece if peer == RANK else arrived(own + slot + peer * CAPACITY + at, inside, NOTHING)
         sums += came.to(out.dtype.element_ty, bitcast=True).to(tl.float32)
     sums = sums.to(out.dtype.element_ty)
     tl.store(total + at, sums, mask=inside)
@@ -76,9 +67,6 @@ def sum_add_rms_norm(
     _sum_add_rms_norm[(tokens,)](
         out, total, x, residual, weight, own, pointers, calls, eps,
         HIDDEN=hidden, BLOCK=triton.next_power_of_2(hidden), RANK=rank, RANKS=ranks, CAPACITY=capacity,
-        WORD=_TL[own.dtype], NOTHING=nothing(x.dtype), OVERLAP=overlap, num_warps=num_warps,
+        WORD=TL[own.dtype], NOTHING=nothing(x.dtype), OVERLAP=overlap, num_warps=num_warps,
         **launch_options(overlap),
     )  # fmt: skip
-
-
-__all__ = ["SLOTS", "WORDS", "nothing", "sum_add_rms_norm"]

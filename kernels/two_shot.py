@@ -20,26 +20,15 @@ import triton
 import triton.language as tl
 
 from .early_start import begin, launch_options
-from .one_shot import SLOTS, WORDS, nothing
+from .one_shot import SLOTS, TL, WORDS, arrived, nothing, sendable
 
 BLOCK, WARPS, PROGRAMS = 256, 1, 1024
-_TL = {torch.int16: tl.int16, torch.int32: tl.int32}
 
 
 @triton.jit
 def _words(x, at, n, WORD: tl.constexpr, NOTHING: tl.constexpr):
-    """x as integers, nothing of which means that nothing has come."""
-    word = tl.load(x + at, mask=at < n, other=0.0).to(WORD, bitcast=True)
-    return tl.where(word == NOTHING, 0, word).to(WORD)
-
-
-@triton.jit
-def _collect(here, inside, NOTHING: tl.constexpr):
-    """What has come to a slot, once all of it has."""
-    came = tl.load(here, mask=inside, other=0, volatile=True)
-    while tl.max((came == NOTHING).to(tl.int32), axis=0) > 0:
-        came = tl.load(here, mask=inside, other=0, volatile=True)
-    return came
+    """A piece of x as it is sent."""
+    return sendable(tl.load(x + at, mask=at < n, other=0.0).to(WORD, bitcast=True), NOTHING)
 
 
 @triton.jit
@@ -73,10 +62,9 @@ def _two_shot(
             if peer == RANK:
                 came = _words(x, mine, n, WORD, NOTHING)
             else:
-                came = _collect(own + slot + peer * PART + place, mine < n, NOTHING)
+                came = arrived(own + slot + peer * PART + place, mine < n, NOTHING)
             total += came.to(out.dtype.element_ty, bitcast=True).to(tl.float32)
-        word = total.to(out.dtype.element_ty).to(WORD, bitcast=True)
-        word = tl.where(word == NOTHING, 0, word).to(WORD)
+        word = sendable(total.to(out.dtype.element_ty).to(WORD, bitcast=True), NOTHING)
         tl.store(out + mine, word.to(out.dtype.element_ty, bitcast=True), mask=mine < n)
         for peer in tl.static_range(RANKS):
             if peer != RANK:
@@ -85,7 +73,7 @@ def _two_shot(
         for peer in tl.static_range(RANKS):
             if peer != RANK:
                 at = first + peer * BLOCK + k
-                came = _collect(own + slot + HALF + peer * PART + place, at < n, NOTHING)
+                came = arrived(own + slot + HALF + peer * PART + place, at < n, NOTHING)
                 tl.store(out + at, came.to(out.dtype.element_ty, bitcast=True), mask=at < n)
         call += 1
         if FENCE:  # the filling is done before the next piece is sent, as between two launches
@@ -110,7 +98,7 @@ def two_shot(
         raise ValueError(f"slots must be {[SLOTS, 2 * ranks, BLOCK * programs]}, got {list(own.shape)}")
     out, fence = torch.empty_like(x), x.is_cuda and x.numel() > programs * ranks * BLOCK
     _two_shot[(min(programs, triton.cdiv(x.numel(), ranks * BLOCK)),)](
-        out, x, own, pointers, calls, x.numel(), rank, ranks, programs, BLOCK, _TL[own.dtype], nothing(x.dtype),
+        out, x, own, pointers, calls, x.numel(), rank, ranks, programs, BLOCK, TL[own.dtype], nothing(x.dtype),
         fence, overlap, num_warps=WARPS, **launch_options(overlap),
     )  # fmt: skip
     return out

@@ -11,8 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from labllm.hardware import can_start_early
-from labllm.parallel.symmetric import SymmetricBuffer
+from labllm.parallel.slots import Slots
 
 BLOCK_N, BLOCK_K, WARPS = 2, 1024, 2  # small tiles in many programs: the first of them send early
 
@@ -20,25 +19,15 @@ BLOCK_N, BLOCK_K, WARPS = 2, 1024, 2  # small tiles in many programs: the first 
 class SumLinear:
     """Calls on x [1, K] with weights [outputs, K] of `dtype` among the ranks of `group` (None: all); all must make it.
 
-    Raises ValueError for a dtype that is not a floating one of 2 or 4 bytes, and as `SymmetricBuffer`.
+    Raises ValueError as `Slots`.
     """
 
     def __init__(self, outputs: int, dtype: torch.dtype, group: dist.ProcessGroup | None = None) -> None:
         from labllm.kernels import sum_linear as kernel
 
-        if not dtype.is_floating_point or dtype.itemsize not in kernel.WORDS:
-            raise ValueError(f"dtype must be a floating one of 2 or 4 bytes, got {dtype}")
-        self.outputs, self.dtype, self._kernel, self._rank = outputs, dtype, kernel, dist.get_rank(group)
+        self.outputs, self.dtype, self._kernel = outputs, dtype, kernel
         pieces = -(-outputs // kernel.PIECE)
-        shape = kernel.SLOTS, dist.get_world_size(group), pieces * kernel.PIECE
-        self._slots = SymmetricBuffer(shape, kernel.WORDS[dtype.itemsize], group)
-        self._slots.own.fill_(kernel.nothing(dtype))
-        device = self._slots.own.device
-        self._calls = torch.zeros(pieces, dtype=torch.int32, device=device)
-        self._overlap = can_start_early(device.type)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        dist.barrier(group)  # nobody writes before all slots are empty
+        self._slots = Slots(pieces * kernel.PIECE, pieces, dtype, group)
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None = None, residual: Tensor | None = None) -> Tensor:
         """The sum over ranks of x weight^T + bias + residual, [1, outputs], on every rank.
@@ -53,10 +42,11 @@ class SumLinear:
                 f"{[*weight.shape]} {weight.dtype}."
             )
         mine, total = (x.new_empty(1, self.outputs) for _ in range(2))
-        slots = self._slots.own, self._slots.pointers, self._calls, self._rank
+        s = self._slots
+        slots = s.own, s.pointers, s.calls, s.rank
         block_k = min(BLOCK_K, 1 << (x.shape[1] - 1).bit_length())
         self._kernel.sum_linear(
             total, mine, x.contiguous(), weight, bias, residual, *slots, BLOCK_N, block_k,
-            max(1, BLOCK_N * block_k // 1024), self._overlap,
+            max(1, BLOCK_N * block_k // 1024), s.overlap,
         )  # fmt: skip
         return total

@@ -11,14 +11,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from labllm.hardware import can_start_early
-from labllm.parallel.symmetric import SymmetricBuffer
+from labllm.parallel.slots import Slots
 
 
 class SumAddNorm:
     """Calls on x [T, hidden] of `dtype`, T up to max_tokens, among the ranks of `group` (None: all); all must make it.
 
-    Raises ValueError for a dtype that is not a floating one of 2 or 4 bytes, and as `SymmetricBuffer`.
+    Raises ValueError as `Slots`.
     """
 
     def __init__(
@@ -26,20 +25,8 @@ class SumAddNorm:
     ) -> None:
         from labllm.kernels import sum_norm as kernel
 
-        if not dtype.is_floating_point or dtype.itemsize not in kernel.WORDS:
-            raise ValueError(f"dtype must be a floating one of 2 or 4 bytes, got {dtype}")
         self.hidden, self.max_tokens, self.dtype, self._kernel = hidden, max_tokens, dtype, kernel
-        self._rank = dist.get_rank(group)
-        room = -(-max_tokens * hidden // 16) * 16
-        shape = kernel.SLOTS, dist.get_world_size(group), room
-        self._slots = SymmetricBuffer(shape, kernel.WORDS[dtype.itemsize], group)
-        self._slots.own.fill_(kernel.nothing(dtype))
-        device = self._slots.own.device
-        self._calls = torch.zeros(max_tokens, dtype=torch.int32, device=device)
-        self._overlap = can_start_early(device.type)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        dist.barrier(group)  # nobody writes before all slots are empty
+        self._slots = Slots(-(-max_tokens * hidden // 16) * 16, max_tokens, dtype, group)
 
     def takes(self, x: Tensor) -> bool:
         """Whether x has the dtype, the width and no more tokens than there is room for."""
@@ -57,8 +44,9 @@ class SumAddNorm:
             )
         out, total = torch.empty_like(x), torch.empty_like(x)
         warps = max(1, min(16, self.hidden // 256))
-        slots = self._slots.own, self._slots.pointers, self._calls, self._rank
+        s = self._slots
+        slots = s.own, s.pointers, s.calls, s.rank
         self._kernel.sum_add_rms_norm(
-            out, total, x.contiguous(), residual.contiguous(), weight, eps, *slots, warps, self._overlap
+            out, total, x.contiguous(), residual.contiguous(), weight, eps, *slots, warps, s.overlap
         )
         return out, total
