@@ -76,7 +76,7 @@ class KernelClock:
         run(state)
         if torch.device(device).type != "cuda":
             return Timing(_wall_samples(lambda: run(state), device, self.budget, self.most), WALL)
-        once = min(_events([lambda: run(state)] * 3, before=_busy(passes=8)))
+        once = min(event_seconds(lambda: run(state), 3, before=_flush(passes=8)))
         if once < LAUNCH_SHOWS:
             try:
                 return self._graphed(run, make_state, once, touched)
@@ -89,27 +89,22 @@ class KernelClock:
 
     def _launched(self, run: Callable[[Any], Any], state: Any, once: float, method: str) -> Timing:
         count = max(5, min(self.most, int(self.budget / max(once, 1e-6))))
-        return Timing(tuple(_events([lambda: run(state)] * count, before=_busy(passes=2))), method)
+        return Timing(tuple(event_seconds(lambda: run(state), count, before=_flush(passes=2))), method)
 
     def _graphed(
         self, run: Callable[[Any], Any], make_state: Callable[[int], Any], once: float, touched: float
     ) -> Timing:
         l2 = torch.cuda.get_device_properties(0).L2_cache_size
         states = [make_state(seed) for seed in range(rotations(touched, l2))]
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for state in states[:3]:
-                run(state)
-        torch.cuda.current_stream().wait_stream(side)
+        warm_up(run, states)
         graph = torch.cuda.CUDAGraph()
         calls = states * max(1, min(20, int(LAUNCH_SHOWS / once)) // len(states))
         with torch.cuda.graph(graph):
             kept = [run(state) for state in calls]
         replay = graph.replay
         replay()
-        count = max(5, min(self.most, int(self.budget / min(_events([replay] * 3)))))
-        samples = tuple(t / len(calls) for t in _events([replay] * count))
+        count = max(5, min(self.most, int(self.budget / min(event_seconds(replay, 3)))))
+        samples = tuple(t / len(calls) for t in event_seconds(replay, count))
         del kept
         graph.reset()
         return Timing(samples, GRAPHED)
@@ -129,17 +124,22 @@ class RunClock:
     def time(
         self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, touched: float
     ) -> Timing:
-        state, out = make_state(0), None
-
-        def call() -> None:
-            nonlocal out
-            out = run(state)
-
+        call = Keeping(run, make_state(0))
         first = wall(call, device)
         if first > LONG * self.budget:
-            return Timing((first,), WALL, out)
+            return Timing((first,), WALL, call.out)
         samples = (wall(call, device),) if first > self.budget else _wall_samples(call, device, self.budget, self.most)
-        return Timing(samples, WALL, out)
+        return Timing(samples, WALL, call.out)
+
+
+class Keeping:
+    """`run(state)` as a call without arguments; `out` is the last one's answer."""
+
+    def __init__(self, run: Callable[[Any], Any], state: Any) -> None:
+        self.run, self.state, self.out = run, state, None
+
+    def __call__(self) -> None:
+        self.out = self.run(self.state)
 
 
 def rotations(touched: float, l2: int) -> int:
@@ -147,21 +147,38 @@ def rotations(touched: float, l2: int) -> int:
     return max(1, min(64, -(-3 * l2 // max(1, int(touched)))))
 
 
-def _busy(passes: int) -> Callable[[], None]:
-    """Work that empties the L2 and keeps the GPU busy, so that the launch of what follows is not in its time."""
-    flush = torch.empty(2 * torch.cuda.get_device_properties(0).L2_cache_size, dtype=torch.int8, device="cuda")
+def warm_up(run: Callable[[Any], Any], states: Sequence[Any]) -> None:
+    """Run on up to three states beside the stream that will be captured, as torch wants it before a capture."""
+    side, main = torch.cuda.Stream(), torch.cuda.current_stream()
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        for state in states[:3]:
+            run(state)
+    main.wait_stream(side)
+
+
+def busy(size: int, passes: int) -> Callable[[], None]:
+    """Work that keeps the GPU busy, so that the launch of what follows is not in its time: `passes` over `size` bytes.
+
+    Where these are more than the L2 cache has, they empty it too.
+    """
+    buffer = torch.empty(size, dtype=torch.int8, device="cuda")
 
     def work() -> None:
         for _ in range(passes):
-            flush.zero_()
+            buffer.zero_()
 
     return work
 
 
-def _events(calls: Sequence[Callable[[], Any]], before: Callable[[], Any] | None = None) -> list[float]:
-    """Seconds of each call by CUDA events, all queued before the first is read."""
+def _flush(passes: int) -> Callable[[], None]:
+    return busy(2 * torch.cuda.get_device_properties(0).L2_cache_size, passes)
+
+
+def event_seconds(call: Callable[[], Any], count: int, before: Callable[[], Any] | None = None) -> list[float]:
+    """Seconds of each of `count` calls by CUDA events, all queued before the first is read."""
     pairs = []
-    for call in calls:
+    for _ in range(count):
         if before is not None:
             before()
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from labllm.bench.clock import LAUNCH_SHOWS, Timing, rotations, wall
+from labllm.bench.clock import LAUNCH_SHOWS, Keeping, Timing, busy, event_seconds, rotations, wall, warm_up
 from labllm.parallel.group import device as own_device
 
 SLOWEST = ", slowest rank"
@@ -53,14 +53,15 @@ class RankClock:
         state = make_state(0)
         run(state)
         if torch.device(device).type != "cuda":
-            once = min(slowest(_walled_rows([lambda: run(state)] * 3)))
+            once = min(slowest(_walled_rows(lambda: run(state), 3)))
             return self._row(run, state, CPU_ROW / once, once, _walled_rows, WALL)
-        once = min(slowest(_event_rows([lambda: run(state)] * 3)))
+        once = min(slowest(_event_rows(lambda: run(state), 3)))
         if self.graphed and once < LAUNCH_SHOWS:
             made = self._captured(run, make_state, state, once, touched)
             if made is not None:
                 graph, calls, kept = made
-                samples = slowest(_event_rows([graph.replay] * self._count(once * calls), _busy()))
+                ahead = busy(BUSY_BYTES, BUSY_PASSES)
+                samples = slowest(_event_rows(graph.replay, self._count(once * calls), ahead))
                 del kept
                 graph.reset()
                 return Timing(tuple(s / calls for s in samples), GRAPHED if self.cold else WARM)
@@ -73,12 +74,12 @@ class RankClock:
         state: Any,
         calls: float,
         once: float,
-        rows: Callable[[Sequence[Callable[[], Any]]], list[float]],
+        rows: Callable[[Callable[[], Any], int], list[float]],
         method: str,
     ) -> Timing:
         """Samples of about `calls` calls in a row each, taken by `rows`."""
         length = max(1, min(MOST_CALLS, int(calls)))
-        samples = slowest(rows([lambda: [run(state) for _ in range(length)]] * self._count(once * length)))
+        samples = slowest(rows(lambda: [run(state) for _ in range(length)], self._count(once * length)))
         return Timing(tuple(s / length for s in samples), method)
 
     def _count(self, seconds: float) -> int:
@@ -92,12 +93,7 @@ class RankClock:
         states = [state, *(make_state(seed) for seed in range(1, rotations(touched, l2) if self.cold else 1))]
         calls = states * max(1, min(MOST_CALLS, int(GRAPH_ROW / once)) // len(states))
         graph, kept, trouble = torch.cuda.CUDAGraph(), None, 0.0
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for one in states[:3]:
-                run(one)
-        torch.cuda.current_stream().wait_stream(side)
+        warm_up(run, states)
         torch.cuda.synchronize()
         try:
             with torch.cuda.graph(graph):
@@ -124,17 +120,12 @@ class RankRunClock:
         self, run: Callable[[Any], Any], make_state: Callable[[int], Any], device: str, *, touched: float
     ) -> Timing:
         """As `Clock.time`; every rank must call it."""
-        state, out = make_state(0), None
-
-        def call() -> None:
-            nonlocal out
-            out = run(state)
-
+        call = Keeping(run, make_state(0))
         samples = [_walled(call, device)]
         first = samples.pop()
         while len(samples) < self.most and (not samples or (first < self.budget and sum(samples) < self.budget)):
             samples.append(_walled(call, device))
-        return Timing(tuple(samples), WALL, out)
+        return Timing(tuple(samples), WALL, call.out)
 
 
 def slowest(samples: Sequence[float]) -> tuple[float, ...]:
@@ -149,42 +140,27 @@ def _walled(call: Callable[[], Any], device: str) -> float:
     return slowest([wall(call, device)])[0]
 
 
-def _walled_rows(calls: Sequence[Callable[[], Any]]) -> list[float]:
-    """This rank's seconds of each call by the wall, all ranks starting each together."""
+def _walled_rows(call: Callable[[], Any], count: int) -> list[float]:
+    """This rank's seconds of each of `count` calls by the wall, all ranks starting each together."""
     taken = []
-    for call in calls:
+    for _ in range(count):
         dist.barrier()
         taken.append(wall(call, "cpu"))
     return taken
 
 
-def _event_rows(calls: Sequence[Callable[[], Any]], before: Callable[[], Any] | None = None) -> list[float]:
-    """This rank's seconds of each call on the device, all ranks starting each together.
+def _event_rows(call: Callable[[], Any], count: int, ahead: Callable[[], Any] | None = None) -> list[float]:
+    """This rank's seconds of each of `count` calls on the device, all ranks starting each together.
 
-    before   work that goes ahead of the common start; without it the call itself goes behind it once more, untimed
+    ahead   work that goes before the common start; without it the call itself goes behind it once more, untimed
     """
-    align, pairs = torch.zeros(1, device=own_device()), []
-    for call in calls:
-        if before is not None:
-            before()
+    align = torch.zeros(1, device=own_device())
+
+    def start_together() -> None:
+        if ahead is not None:
+            ahead()
         dist.all_reduce(align)
-        if before is None:
+        if ahead is None:
             call()
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        call()
-        end.record()
-        pairs.append((start, end))
-    torch.cuda.synchronize()
-    return [start.elapsed_time(end) / 1e3 for start, end in pairs]
 
-
-def _busy() -> Callable[[], None]:
-    """Work of some milliseconds on this rank's GPU; it also empties the L2 cache."""
-    buffer = torch.empty(BUSY_BYTES, dtype=torch.int8, device=own_device())
-
-    def work() -> None:
-        for _ in range(BUSY_PASSES):
-            buffer.zero_()
-
-    return work
+    return event_seconds(call, count, start_together)
