@@ -26,7 +26,7 @@ from labllm.models.graphs import DecodeGraphs
 from labllm.models.llama import Llama
 from labllm.models.load import from_config, plain_twin
 from labllm.models.operations import EAGER, FUSED, Operations
-from labllm.models.packed import code_of
+from labllm.models.packed import FUSED_KERNELS, code_of
 from labllm.models.parts import MODELS
 from labllm.models.ran import AsDeep, Ran, Ready, run
 from labllm.models.wide import wide_logits
@@ -135,8 +135,6 @@ def _rung(
     return Rung(name, run, prepare, about, memory=_memory, sources=sources, **more)
 
 
-KERNEL_FILES = ("add_norm", "few_linear", "gated", "rope_kv_write", "skinny_linear", "split_decode", "split_sum")
-
 DECODE_STEP = Ladder(
     name="decode-step",
     title="A decode step of a whole model",
@@ -150,8 +148,8 @@ DECODE_STEP = Ladder(
     clock=SteadyClock(),
     rungs=(
         _rung("eager", "one operation after the other, each launched by the host", _eager, None),
-        _rung("fused", "what surrounds the products in few launches", partial(_with, FUSED), FUSED, KERNEL_FILES),
-        _rung("cuda graph", "one call of the host a step", _graphed, FUSED, KERNEL_FILES, needs=("cuda", "triton")),
+        _rung("fused", "what surrounds the products in few launches", partial(_with, FUSED), FUSED, FUSED_KERNELS),
+        _rung("cuda graph", "one call of the host a step", _graphed, FUSED, FUSED_KERNELS, needs=("cuda", "triton")),
     ),
     sizes={
         "fast": (DecodeStep(128),),

@@ -96,3 +96,7 @@ def code_of(operations: Operations | None) -> tuple[Any, ...]:
         return Layer, Attention, MLP
     parts = operations.add_norm, operations.gated, operations.attend
     return PackedLayer, PackedAttention, type(operations), *parts
+
+
+FUSED_KERNELS = ("add_norm", "few_linear", "gated", "rope_kv_write", "skinny_linear", "split_decode", "split_sum")
+"""Files of the kernels that FUSED operations and paged attention launch in a decode: for the same hash."""

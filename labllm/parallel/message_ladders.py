@@ -23,7 +23,7 @@ from labllm.parallel.clock import RankClock
 from labllm.parallel.communication import wire_bytes
 from labllm.parallel.group import rank, world
 from labllm.parallel.on_ranks import on_ranks
-from labllm.parallel.push import Push, push, two_shots_pay
+from labllm.parallel.push import PUSH_KERNELS, Push, push, two_shots_pay
 from labllm.parallel.symmetric import can_share, one_shot, two_shot
 from labllm.parallel.tensor import TensorParallel
 from labllm.roofline import Cost
@@ -202,7 +202,7 @@ ALL_REDUCE = _ladder(
         needs=("triton",),
         refuses=_no_peer_access,
         moved=_pushed,
-        sources=("labllm.kernels.one_shot", "labllm.kernels.two_shot"),
+        sources=tuple(f"labllm.kernels.{name}" for name in PUSH_KERNELS),
     ),
     copies=4,
 )

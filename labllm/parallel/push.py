@@ -14,6 +14,7 @@ from torch import Tensor
 
 from labllm.parallel.slots import Slots
 
+PUSH_KERNELS = ("one_shot", "two_shot")  # files that what pushes launches, for the hash of a record
 LONG = 2**21  # bytes from which pieces are larger
 CROSSING = 2**20  # alpha beta in bytes: what a link carries while one message crosses it
 

@@ -16,21 +16,20 @@ from labllm.attention.paged_attend import PagedAttention
 from labllm.bench import Ladder, Rung
 from labllm.models.cost import step_cost
 from labllm.models.operations import FUSED
-from labllm.models.packed import code_of
+from labllm.models.packed import FUSED_KERNELS, code_of
 from labllm.models.pipeline.cut import stage_memory
 from labllm.models.pipeline.running import Answer, OfLastStage, layers_of, one_gpu, pipeline, run
 from labllm.models.pipeline.stage import FixedStage
 from labllm.models.pipeline.workload import Pipelined, inputs, reference
 from labllm.parallel.clock import RankRunClock
 from labllm.parallel.on_ranks import on_ranks
-from labllm.parallel.push import push
+from labllm.parallel.push import PUSH_KERNELS, push
 from labllm.parallel.schedules import SCHEDULES
 from labllm.parallel.stopwatch import gathered
 from labllm.parallel.timeline import bubble, stage_seconds
 from labllm.roofline import DTYPE_BYTES, Cost
 
-KERNEL_FILES = ("add_norm", "gated", "rope_kv_write", "skinny_linear", "split_decode")
-CODE = (*code_of(FUSED), PagedAttention, FixedStage, *(f"labllm.kernels.{name}" for name in KERNEL_FILES))
+CODE = (*code_of(FUSED), PagedAttention, FixedStage, *(f"labllm.kernels.{name}" for name in FUSED_KERNELS))
 
 
 def _metrics(w: Pipelined, out: Answer, seconds: float | None) -> Mapping[str, tuple[float, str]]:
@@ -102,7 +101,7 @@ def _pushed(rung: Rung) -> Rung:
         about="sums within a stage in one message each",
         needs=("cuda", "triton"),
         refuses=_alone_in_its_stage,
-        sources=(*rung.sources, push, "labllm.kernels.one_shot"),
+        sources=(*rung.sources, push, *(f"labllm.kernels.{name}" for name in PUSH_KERNELS)),
     )
 
 

@@ -22,7 +22,7 @@ from labllm.models.graphs import DecodeGraphs
 from labllm.models.llama import Llama
 from labllm.models.load import from_config
 from labllm.models.operations import FUSED, Operations
-from labllm.models.packed import code_of
+from labllm.models.packed import FUSED_KERNELS, code_of
 from labllm.models.pipeline.running import OfLastStage
 from labllm.models.pipeline.workload import PipelineCase, random_cache
 from labllm.models.tensor_parallel.model import TensorParallelLlama
@@ -40,6 +40,7 @@ from labllm.parallel import rank
 from labllm.parallel.clock import RankClock
 from labllm.parallel.linear import RowParallelLinear
 from labllm.parallel.on_ranks import on_ranks
+from labllm.parallel.push import PUSH_KERNELS
 from labllm.parallel.split import split_heads
 from labllm.parallel.sum_linear import SumLinear
 from labllm.parallel.sum_norm import SumAddNorm
@@ -48,7 +49,6 @@ from labllm.roofline import DTYPE_BYTES
 
 ONE_GPU = "one GPU"
 MOST_IN_NORMS = 128  # tokens whose sums go through the norms: beyond, bytes count and not latency
-KERNEL_FILES = ("add_norm", "few_linear", "gated", "rope_kv_write", "skinny_linear", "split_decode", "split_sum")
 Bundle = Callable[[TensorParallel, PipelineCase], Operations]
 
 
@@ -162,7 +162,7 @@ def _rung(
     name: str, about: str, bundle: Bundle | None, all_reduce: str = "torch.distributed", graphed: bool = False,
     kernels: Iterable[str] = (), **more: Any,
 ) -> Rung:  # fmt: skip
-    files = tuple(f"labllm.kernels.{kernel}" for kernel in (*(KERNEL_FILES if bundle else ()), *kernels))
+    files = tuple(f"labllm.kernels.{kernel}" for kernel in (*(FUSED_KERNELS if bundle else ()), *kernels))
     sources = *code_of(FUSED if bundle else None), PagedAttention, TensorParallelLlama, RowParallelLinear, *files
     prepare = partial(shared, bundle, graphed, all_reduce)
     return Rung(name, run, prepare, about, **{"memory": _memory, "refuses": refuses, "sources": sources} | more)
@@ -195,7 +195,7 @@ TENSOR_PARALLEL = Ladder(
         Rung(
             ONE_GPU, run, one_gpu, "the whole model on one device; a graph in decode", refuses=refuses,
             moved=whole_cost, memory=_memory_alone,
-            sources=(*code_of(FUSED), PagedAttention, *(f"labllm.kernels.{name}" for name in KERNEL_FILES)),
+            sources=(*code_of(FUSED), PagedAttention, *(f"labllm.kernels.{name}" for name in FUSED_KERNELS)),
         ),
         _rung("all-reduce", "each rank reads its share of the weights; two sums a layer", None),
         _rung("packed", "fewer and larger products, what surrounds them in few launches", _fused),
@@ -207,15 +207,15 @@ TENSOR_PARALLEL = Ladder(
         ),
         _rung(
             "cuda graph, push", "no barrier: each rank writes to the others and waits for their words", _fused, "push",
-            kernels=("one_shot",), refuses=_among_ranks, **GPU,
+            kernels=PUSH_KERNELS, refuses=_among_ranks, **GPU,
         ),
         _rung(
             "cuda graph, sums in norms", "no launch for a sum: the norm behind it adds up", _in_norms, "push",
-            kernels=("one_shot", "sum_norm"), refuses=_few, **GPU,
+            kernels=(*PUSH_KERNELS, "sum_norm"), refuses=_few, **GPU,
         ),
         _rung(
             "cuda graph, sums by products", "products send as they compute; the norm is inside the next", _by_products,
-            "push", kernels=("one_shot", "sum_norm", "sum_linear"), refuses=_single, **GPU,
+            "push", kernels=(*PUSH_KERNELS, "sum_norm", "sum_linear"), refuses=_single, **GPU,
         ),
     ),
     sizes={
