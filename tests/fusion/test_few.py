@@ -17,11 +17,11 @@ SMALL = Machine("", "cuda", 0, 46, 0, 101376, (8, 9), None)
 
 
 def case(tokens: int, outputs: int, inputs: int, gated: bool, dtype: torch.dtype, device: str = "cpu"):
-    """(x, weight, bias, float64 answer)."""
+    """(x, weight, bias, float64 answer); outputs are about one, so that float16 holds a gate's product too."""
     generator, rows = torch.Generator().manual_seed(tokens + outputs), 2 * outputs if gated else outputs
     x, weight, bias = (
-        torch.randn(shape, generator=generator).to(device, dtype)
-        for shape in ((tokens, inputs), (rows, inputs), (rows,))
+        (size * torch.randn(shape, generator=generator)).to(device, dtype)
+        for shape, size in (((tokens, inputs), 1), ((rows, inputs), inputs**-0.5), ((rows,), 1))
     )
     y = F.linear(x.double(), weight.double(), bias.double())
     if gated:
