@@ -29,6 +29,16 @@ def check_gate_up(gate_up: Tensor) -> None:
     check_kernel(gate_up=gate_up)
 
 
+def check_weight(x: Tensor, weight: Tensor, gated: bool) -> int:
+    """N of a weight `[N, K]`, or `[2 N, K]` where `gated`, for x `[T, K]`; ValueError for others."""
+    if weight.dim() != 2 or weight.shape[1] != x.shape[1] or not weight.numel() or (gated and len(weight) % 2):
+        raise ValueError(
+            f"weight must be [{'2 N' if gated else 'N'}, {x.shape[1]}], its rows as long as those of x, "
+            f"got {list(weight.shape)}"
+        )
+    return len(weight) // 2 if gated else len(weight)
+
+
 def check_kernel(**tensors: Tensor) -> None:
     """Refuse strides, dtypes and devices that the kernels do not take: ValueError."""
     for name, tensor in tensors.items():

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from labllm.fusion.check import check_kernel
+from labllm.fusion.check import check_kernel, check_weight
 from labllm.hardware import Machine, can_start_early, this_machine
 
 MOST_TOKENS = 128
@@ -99,12 +99,8 @@ def _check(x: Tensor, weight: Tensor, bias: Tensor | None, gated: bool) -> int:
         raise ValueError(f"x must be [T, K] with 1 to {MOST_TOKENS} tokens, got {list(x.shape)}")
     if x.dtype not in (torch.float16, torch.bfloat16):
         raise ValueError(f"tensor cores take float16 and bfloat16, got {x.dtype}: use F.linear")
-    if weight.dim() != 2 or weight.shape[1] != x.shape[1] or not weight.numel() or (gated and len(weight) % 2):
-        raise ValueError(
-            f"weight must be [{'2 N' if gated else 'N'}, {x.shape[1]}], its rows as long as those of x, "
-            f"got {list(weight.shape)}"
-        )
+    outputs = check_weight(x, weight, gated)
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ValueError(f"bias must be [{len(weight)}], got {list(bias.shape)}")
     check_kernel(x=x, weight=weight, **({} if bias is None else {"bias": bias}))
-    return len(weight) // 2 if gated else len(weight)
+    return outputs

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from labllm.fusion.check import check_kernel
+from labllm.fusion.check import check_kernel, check_weight
 from labllm.hardware import can_start_early
 
 MOST_TOKENS = 4
@@ -86,12 +86,7 @@ def _check(
     """How many outputs there are; ValueError for what does not fit."""
     if x.dim() != 2 or not 1 <= len(x) <= MOST_TOKENS:
         raise ValueError(f"x must be [T, K] with 1 to {MOST_TOKENS} tokens, got {list(x.shape)}")
-    if weight.dim() != 2 or weight.shape[1] != x.shape[1] or not weight.numel() or (gated and len(weight) % 2):
-        raise ValueError(
-            f"weight must be [{'2 N' if gated else 'N'}, {x.shape[1]}], its rows as long as those of x, "
-            f"got {list(weight.shape)}"
-        )
-    outputs = len(weight) // 2 if gated else len(weight)
+    outputs = check_weight(x, weight, gated)
     wanted = {"bias": (bias, (len(weight),)), "gain": (gain, x.shape[1:]), "residual": (residual, (len(x), outputs))}
     given: dict[str, Tensor] = {}
     for name, (tensor, shape) in wanted.items():
