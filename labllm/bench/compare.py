@@ -29,6 +29,10 @@ class Verdict:
     def ok(self) -> bool:
         return self.error <= self.tolerance
 
+    def under(self, tolerance: float) -> Verdict:
+        """The same error under another tolerance."""
+        return Verdict(self.error, tolerance, "" if self.error <= tolerance else self.reason)
+
 
 class Comparison(Protocol):
     """Judges `out` against `reference(rows)`; `dtype` is the workload's dtype name."""

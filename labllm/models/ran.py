@@ -52,5 +52,4 @@ class AsDeep:
     def __call__(self, out: Any, reference: Callable[[Any], Any], dtype: str, seed: int) -> Verdict:
         answer: Tensor = out.out.total if isinstance(out.out, Carried) else out.out
         verdict = self.close(answer, reference, dtype, seed)
-        tolerance = verdict.tolerance * out.ready.depth**0.5
-        return Verdict(verdict.error, tolerance, "" if verdict.error <= tolerance else verdict.reason)
+        return verdict.under(verdict.tolerance * out.ready.depth**0.5)

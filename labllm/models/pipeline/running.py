@@ -111,5 +111,4 @@ class OfLastStage:
         tolerance = TOLERANCE[dtype] * out.depth**0.5
         if out.logits is None:
             return Verdict(0.0, tolerance)
-        verdict = self.close(out.logits, reference, dtype, seed)
-        return Verdict(verdict.error, tolerance, "" if verdict.error <= tolerance else verdict.reason)
+        return self.close(out.logits, reference, dtype, seed).under(tolerance)

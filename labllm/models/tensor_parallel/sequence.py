@@ -11,12 +11,13 @@ activations, and 1 / size of the memory for them. It loses in decode, where two 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labllm.models.operations import Carried, Hidden, Operations
+from labllm.models.tensor_parallel.extended import extended
 from labllm.parallel.linear import RowParallelLinear
 from labllm.parallel.tensor import TensorParallel
 
@@ -67,5 +68,4 @@ class SequenceParallel(Operations):
 
 def sequence_parallel(operations: Operations, tensor_parallel: TensorParallel) -> SequenceParallel:
     """The bundle whose kernels are those of `operations` and whose ranks are those of `tensor_parallel`."""
-    parts = {field.name: getattr(operations, field.name) for field in fields(Operations)}
-    return SequenceParallel(**parts | {"name": "sequence parallel"}, tensor_parallel=tensor_parallel)
+    return extended(SequenceParallel, operations, "sequence parallel", tensor_parallel=tensor_parallel)

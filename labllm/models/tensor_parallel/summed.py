@@ -11,13 +11,13 @@ Invariant: the same hidden states on all ranks. Where tokens are many neither ga
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from labllm.fusion.skinny import skinny_linear
 from labllm.models.operations import Carried, Hidden, InsideOperations
+from labllm.models.tensor_parallel.extended import extended
 from labllm.parallel.linear import RowParallelLinear
 from labllm.parallel.sum_linear import SumLinear
 from labllm.parallel.sum_norm import SumAddNorm
@@ -91,16 +91,12 @@ class SummedByProducts(SummedInNorms):
 
 def summed_in_norms(operations: InsideOperations, sum_add_norm: SumAddNorm) -> SummedInNorms:
     """The bundle whose other kernels are those of `operations`."""
-    return SummedInNorms(**_parts(operations, "summed in norms"), sum_add_norm=sum_add_norm)
+    return extended(SummedInNorms, operations, "summed in norms", sum_add_norm=sum_add_norm)
 
 
 def summed_by_products(
     operations: InsideOperations, sum_add_norm: SumAddNorm, sum_linear: SumLinear
 ) -> SummedByProducts:
     """The bundle whose other kernels are those of `operations`."""
-    parts = _parts(operations, "summed by products")
-    return SummedByProducts(**parts, sum_add_norm=sum_add_norm, sum_linear=sum_linear)
-
-
-def _parts(operations: InsideOperations, name: str) -> dict[str, Any]:
-    return {field.name: getattr(operations, field.name) for field in fields(InsideOperations)} | {"name": name}
+    further = {"sum_add_norm": sum_add_norm, "sum_linear": sum_linear}
+    return extended(SummedByProducts, operations, "summed by products", **further)
