@@ -1,7 +1,7 @@
 """Multiplying with INT4 weights on a GPU: the ways that there are, each on the same `KernelWeight`.
 
 `fused` dequantises on the way into the tensor cores (kernels/int4_linear.py), `gemv` takes one token on the CUDA cores
-(kernels/int4_gemv.py), `few` up to eight on the tensor cores (kernels/int4_few.py), `wide` tens of them on Hopper
+(kernels/int4_gemv.py), `few` up to four on the tensor cores (kernels/int4_few.py), `wide` tens of them on Hopper
 (kernels/int4_wide.py), `dequantize` writes 16-bit weights for a GEMM (kernels/int4_dequantize.py), in slabs that stay
 in the cache. `plain` reads the stored form and shows what dequantising costs without any trick. `linear` chooses by the
 number of tokens and the device.
