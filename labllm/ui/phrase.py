@@ -21,7 +21,7 @@ def amount(label: str, unit: str, *values: Any) -> str:
         return f"{label} {numbers}"
     if (unit and unit in label.split()) or (label.endswith("s") and not label.endswith("ss")):
         return f"{numbers} {_singular(label, unit) if one else label}"
-    measured = f"{numbers} {unit[:-1] if one and unit.endswith('s') else unit}".strip()
+    measured = f"{numbers} {_one(unit) if one else unit}".strip()
     if label in MASSES and unit:
         return f"{measured} of {label}"
     return f"{'an' if label[:1].lower() in tuple('aeiou') else 'a'} {label} of {measured}"
@@ -29,7 +29,7 @@ def amount(label: str, unit: str, *values: Any) -> str:
 
 def short(unit: str, value: Any) -> str:
     """A further value of a field that the sentence has named already: '512 sequences', '64 MiB'."""
-    return f"{count(value)} {unit[:-1] if value == 1 and unit.endswith('s') else unit}".strip()
+    return f"{count(value)} {_one(unit) if value == 1 else unit}".strip()
 
 
 def parted(title: str) -> tuple[str, str]:
@@ -38,7 +38,12 @@ def parted(title: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else (title, "")
 
 
+def _one(word: str) -> str:
+    """'tokens' -> 'token', 'micro-batches' -> 'micro-batch'; a word that does not end in s as it is."""
+    return word.removesuffix("es" if word.endswith("ches") else "s")
+
+
 def _singular(label: str, unit: str) -> str:
     """'new tokens a sequence' -> 'new token a sequence', 'query heads' -> 'query head'."""
     plural = unit if unit in label.split() else label.split()[-1]
-    return " ".join(word[:-1] if word == plural and word.endswith("s") else word for word in label.split())
+    return " ".join(_one(word) if word == plural else word for word in label.split())

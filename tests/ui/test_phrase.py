@@ -17,6 +17,7 @@ from labllm.ui.phrase import amount, parted, short
         (("average length", "tokens", 256), "an average length of 256 tokens"),
         (("query heads", "", 32), "32 query heads"),
         (("query heads", "", 1), "1 query head"),
+        (("micro-batches", "", 1), "1 micro-batch"),
         (("size", "MiB", 64), "a size of 64 MiB"),
         (("lengths", "", "skewed"), "lengths skewed"),
     ],
