@@ -109,8 +109,8 @@ def strong_scaling(records: Sequence[Record]) -> Verdict:
     host = piped[0].host.name if piped else ""
     mine = [r for r in records if r.host.name == host and r.seconds]
     stages, steps, cost = _stages(piped), measured(mine), line(mine)
-    if not stages or not steps or cost is None:
-        return missing(PIPELINE, f"records of {STEPS}, {PIPELINE} and {MESSAGES} on one machine")
+    if len(stages) < 2 or not steps or cost is None:  # one number of micro-batches says nothing of more
+        return missing(PIPELINE, f"records of {STEPS}, {MESSAGES} and {PIPELINE} over micro-batches on one machine")
     shares = {f"{m.workload['model']}, {m.words}": _of_four(m, cost) for m in _ends(_most_ranks(steps))}
     shares |= _modelled(host, cost)
     piped_words = ", ".join(f"m = {m}: {times(gain)}" for m, gain in stages.items())

@@ -158,3 +158,4 @@ def test_without_records_of_all_ladders_there_is_no_verdict():
     assert get("y").verdict(step(4e-3)).word == get("y").verdict(messages()).word == "no record yet"
     assert get("z").verdict([*messages(), *step(4e-3)]).word == "no record yet"
     assert get("z").verdict(stages()).word == "no record yet"
+    assert get("z").verdict([*messages(), *step(4e-3), *stages((1,))]).word == "no record yet"
