@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from labllm.labs import check
 from labllm.labs.exercises.parallel_layer import Part
 from labllm.labs.registry import exercises, get, solution_function
 from labllm.models.pico.shape import PICO
@@ -140,3 +141,58 @@ def test_grid_efficiency_without_all_reduces_is_the_bubble_s_and_pp_shortens_not
     for pp, m in ((1, 1), (2, 7), (4, 16)):
         speedup, efficiency = solution_function("grid_efficiency")(8.0, 16, 0.0, 4, pp, m)
         assert speedup == pytest.approx(4) and efficiency == pytest.approx(m / (m + pp - 1))
+
+
+@pytest.mark.usefixtures("home")
+def test_a_message_to_the_first_stage_is_told() -> None:
+    def pipeline_ends(seconds, micro_batches, send):
+        ends, ready = [], [send] * micro_batches
+        for took in seconds:
+            free, row = 0.0, []
+            for m in range(micro_batches):
+                free = max(ready[m], free) + took
+                row.append(free)
+            ready = [end + send for end in row]
+            ends.append(row)
+        return ends
+
+    assert "nothing is sent before stage 0" in check("pipeline_ends", pipeline_ends).cause
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("first", [True, False], ids=["every stage", "all but the first"])
+def test_a_send_that_takes_the_receiver_s_time_is_told(first: bool) -> None:
+    def pipeline_ends(seconds, micro_batches, send):
+        ends = [[0.0] * micro_batches for _ in seconds]
+        for s, took in enumerate(seconds):
+            for m in range(micro_batches):
+                start = max(ends[s - 1][m] if s else 0.0, ends[s][m - 1] if m else 0.0)
+                ends[s][m] = start + took + (send if s or first else 0.0)
+        return ends
+
+    assert "added to the receiver's own time" in check("pipeline_ends", pipeline_ends).cause
+
+
+@pytest.mark.usefixtures("home")
+def test_four_bytes_a_number_whatever_it_is_are_told() -> None:
+    def parallel_layer(h, attention, mlp, norm):
+        ranks, message = len(mlp), h.numel() * 4
+        h = h + sum(part(norm(h)) for part in attention)
+        h = h + sum(part(norm(h)) for part in mlp)
+        return h, 2 * 2 * (ranks - 1) / ranks * message
+
+    result = check("parallel_layer", parallel_layer)
+    assert result.case == "8 bytes a number" and "4 bytes a number" in result.cause
+    assert "h.element_size()" in result.cause
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_piece_that_lands_in_the_next_one_is_told(copied: bool) -> None:
+    def ring_step(pieces, step):
+        n, sent = len(pieces), pieces.clone() if copied else pieces
+        for rank in range(n):
+            c = (rank - step) % n
+            pieces[(rank + 1) % n, (c + 1) % n] += sent[rank, c]
+
+    assert "the receiver's piece c + 1" in check("ring_step", ring_step).cause

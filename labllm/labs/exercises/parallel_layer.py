@@ -245,5 +245,9 @@ sent: bytes that one rank sends in all of them; an all-reduce of N bytes on n ra
             "It counts 2 bytes a number, whatever h holds: h.element_size() knows.",
             _counted(lambda h, ranks: 2 * _sent(h, ranks) / h.element_size()),
         ),
+        Mistake(
+            "It counts 4 bytes a number, which is right in float32 only: h.element_size() knows what h holds.",
+            _counted(lambda h, ranks: 4 * _sent(h, ranks) / h.element_size()),
+        ),
     ),
 )

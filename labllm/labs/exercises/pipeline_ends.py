@@ -42,8 +42,29 @@ def _no_send(seconds: Seconds, micro_batches: int, send: float) -> Table:
     return _ends(seconds, micro_batches, 0.0)
 
 
-def _sends_first(seconds: Seconds, micro_batches: int, send: float) -> Table:
+def _all_late(seconds: Seconds, micro_batches: int, send: float) -> Table:
+    """The first stage waits for a message too, or every end is the moment at which an answer has arrived."""
     return [[end + send for end in row] for row in _ends(seconds, micro_batches, send)]
+
+
+def _ends_as_arrived(seconds: Seconds, micro_batches: int, send: float) -> Table:
+    """The ends of all stages but the last, which sends to nobody, are `send` late."""
+    *sending, last = _ends(seconds, micro_batches, send)
+    return [*([end + send for end in row] for row in sending), last]
+
+
+def _sending_takes_the_receiver(seconds: Seconds, micro_batches: int, send: float) -> Table:
+    """A stage takes `send` more for each micro-batch that comes from a stage before."""
+    return _ends([took + (send if stage else 0.0) for stage, took in enumerate(seconds)], micro_batches, 0.0)
+
+
+def _sending_takes_every_stage(seconds: Seconds, micro_batches: int, send: float) -> Table:
+    return _ends([took + send for took in seconds], micro_batches, 0.0)
+
+
+def _sending_takes_the_sender(seconds: Seconds, micro_batches: int, send: float) -> Table:
+    last = len(seconds) - 1
+    return _ends([took + (send if stage < last else 0.0) for stage, took in enumerate(seconds)], micro_batches, 0.0)
 
 
 def _sending_blocks(seconds: Seconds, micro_batches: int, send: float) -> Table:
@@ -145,8 +166,23 @@ end = max(end of the stage before + send, end of the micro-batch before) + the s
         Mistake("A stage takes a micro-batch while it still computes the one before.", _itself_unnoticed),
         Mistake("A stage starts before its input is there: it has to wait for the stage before.", _inputs_unnoticed),
         Mistake("Sending takes no time here; the next stage has its input `send` later.", _no_send),
-        Mistake("The end includes sending; asked is when the stage has computed.", _sends_first),
-        Mistake("A stage waits until its output has arrived; it sends while it computes on.", _sending_blocks),
+        Mistake(
+            "All ends are `send` late. The micro-batches lie at the first stage at time 0, so nothing is sent before "
+            "stage 0; and an end is when the stage has computed, not when its answer has arrived.",
+            _all_late,
+        ),
+        Mistake("The end includes sending; asked is when the stage has computed.", _ends_as_arrived),
+        Mistake(
+            "`send` is added to the receiver's own time, as if it could not compute while a message is under way. "
+            "Only the input comes later: max(end of the stage before + send, end of the micro-batch before).",
+            _sending_takes_the_receiver,
+            also=(_sending_takes_every_stage,),
+        ),
+        Mistake(
+            "A stage waits until its output has arrived; it sends while it computes on.",
+            _sending_blocks,
+            also=(_sending_takes_the_sender,),
+        ),
         Mistake(
             "A stage waits until all micro-batches have left the one before: then nothing overlaps, and cutting the "
             "batch was for nothing.",

@@ -48,6 +48,22 @@ def _one_ahead(pieces: Tensor, step: int) -> None:
     _pass_on(pieces, step, shift=1)
 
 
+def _into_the_next_piece(pieces: Tensor, step: int) -> None:
+    _shifted(pieces, pieces.clone(), step)
+
+
+def _into_the_next_piece_in_turn(pieces: Tensor, step: int) -> None:
+    """Written without a copy: what a rank sends already holds what has come to it."""
+    _shifted(pieces, pieces, step)
+
+
+def _shifted(pieces: Tensor, sent: Tensor, step: int) -> None:
+    ranks = len(pieces)
+    for rank in range(ranks):
+        piece = (rank - step) % ranks
+        pieces[(rank + 1) % ranks, (piece + 1) % ranks] += sent[rank, piece]
+
+
 def _whole_message(pieces: Tensor, step: int) -> None:
     pieces += pieces.roll(1, 0)
 
@@ -113,6 +129,11 @@ all send at the same time; after steps 0 to n - 2, rank r holds the whole sum of
         Mistake("The receiver replaces its piece; it has to add.", _replaced),
         Mistake("It is one piece behind: in step 0 rank r sends piece r.", _counted_from_one),
         Mistake("It is one piece ahead: in step 0 rank r sends piece r.", _one_ahead),
+        Mistake(
+            "Piece c is added to the receiver's piece c + 1; it belongs to its piece of the same number, c.",
+            _into_the_next_piece,
+            also=(_into_the_next_piece_in_turn,),
+        ),
         Mistake("It sends the whole message in a step: n times as much as needed.", _whole_message),
         Mistake("Everybody gets the whole sum at once; this is one step, of one piece a rank.", _all_at_once),
         Mistake("All ranks send the piece of the same number; each sends another one.", _one_piece_for_all),
