@@ -1,5 +1,7 @@
 """`predict` keeps a guess before a measurement; `reflect` sets the two side by side. What surprises is what teaches.
 
+What nobody could measure is computed: then the card says 'by formula' in place of 'measured'.
+
 Kept in `$LABLLM_HOME/predictions`, one file a guess, so a guess outlives the kernel.
 """
 
@@ -17,6 +19,7 @@ from labllm.labs.card import Card
 from labllm.labs.progress import now
 
 Rows = tuple[tuple[str, str], ...]
+ORIGINS = {"measured": "the measurement", "by formula": "the formula's result"}
 
 
 def predict(name: str, value: float | None, unit: str) -> Card:
@@ -38,20 +41,25 @@ def predict(name: str, value: float | None, unit: str) -> Card:
     )
 
 
-def reflect(name: str, measured: float) -> Card:
-    """Sets the guess `name` beside `measured`, in the unit that `predict` named."""
+def reflect(name: str, value: float, origin: str = "measured") -> Card:
+    """Sets the guess `name` beside `value`, in the unit that `predict` named; `origin` is a key of ORIGINS.
+
+    Raises ValueError for a name that is no plain word, a value that is no finite number and another origin.
+    """
     _named(name)
-    number = _finite(measured, "a measurement")
+    if origin not in ORIGINS:
+        raise ValueError(f"a value is {' or '.join(ORIGINS)}, not {origin!r}")
+    number = _finite(value, ORIGINS[origin])
     kept, notes = _kept(name)
     unit = str(kept.get("unit", ""))
     if not isinstance(kept.get("value"), (int, float)):
-        rows = (("measured", _quantity(number, unit)), ("your guess", f'none; predict("{name}", ...) keeps one.'))
+        rows = ((origin, _quantity(number, unit)), ("your guess", f'none; predict("{name}", ...) keeps one.'))
         return Card("REFLECT", name, rows + notes)
     guess = float(kept["value"])
     rows = (
         ("your guess", _quantity(guess, unit)),
-        ("measured", _quantity(number, unit)),
-        ("", _distance(guess, number)),
+        (origin, _quantity(number, unit)),
+        ("", _distance(guess, number, ORIGINS[origin])),
     )
     return Card("REFLECT", name, rows + notes, tone="info")
 
@@ -74,14 +82,14 @@ def _keep_unit(name: str, unit: str) -> Rows:
     return notes
 
 
-def _distance(guess: float, measured: float) -> str:
-    if guess <= 0 or measured <= 0:
-        return f"the guess is off by {abs(guess - measured):.3g}."
-    ratio = guess / measured
+def _distance(guess: float, value: float, named: str) -> str:
+    if guess <= 0 or value <= 0:
+        return f"the guess is off by {abs(guess - value):.3g}."
+    ratio = guess / value
     if 0.8 <= ratio <= 1.25:
-        return "the guess is within a quarter of the measurement."
+        return f"the guess is within a quarter of {named}."
     side, factor = ("above", ratio) if ratio > 1 else ("below", 1 / ratio)
-    return f"the guess is {side} the measurement by a factor of {factor:.1f}: what did it leave out?"
+    return f"the guess is {side} {named} by a factor of {factor:.1f}: what did it leave out?"
 
 
 def _quantity(number: float, unit: str) -> str:

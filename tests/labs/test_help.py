@@ -64,6 +64,16 @@ def test_a_guess_outlives_the_cell_and_stands_beside_the_measurement():
     assert "within a quarter" in str(reflect("decode_ms", 12.0))
 
 
+def test_what_was_computed_is_not_called_measured():
+    assert "by formula: 12" in str(reflect("share", 12.0, "by formula"))
+    predict("share", 24.0, "%")
+    text = str(reflect("share", 12.0, "by formula"))
+    assert "by formula: 12 %" in text and "above the formula's result by a factor of 2.0" in text
+    assert "measure" not in text
+    with pytest.raises(ValueError, match="measured or by formula, not 'guessed'"):
+        reflect("share", 12.0, "guessed")
+
+
 def test_reflecting_without_a_guess_says_how_to_make_one():
     assert 'predict("never", ...)' in str(reflect("never", 1.0))
 

@@ -10,11 +10,21 @@ from labllm.devices import KNOWN
 from labllm.models.bound import step_bound
 from labllm.models.shapes import SHAPES
 from labllm.models.tensor_parallel import link_view, scaling_view
+from labllm.models.tensor_parallel.measured import Measured
 from labllm.models.tensor_parallel.scaling import Scaling, message, predicted, scaled
 from labllm.parallel.communication import AlphaBeta
 
 LLAMA = SHAPES["Llama-3.1-8B"]
 ROOF = Roof.of_spec(next(spec for spec in KNOWN if spec.name == "H200"))
+
+
+def record(rung: str, seconds: float, batch: int, queries: int) -> Record:
+    nothing = Work(flops=0, bytes=0)
+    return Record(
+        ladder="tensor-parallel", rung=rung, workload={"batch": batch, "queries": queries}, status="ok", source="",
+        compulsory=nothing, moved=nothing, date="2026-01-02", host=Host(name="A", kind="cuda", versions={}),
+        time=Spread(median=seconds, p10=seconds, p90=seconds, samples=1),
+    )  # fmt: skip
 
 
 def test_one_token_of_llama_sends_64_messages_of_8_kb():
@@ -61,15 +71,16 @@ def test_ranks_read_weights_once_and_servers_talk_to_nobody():
     assert slow[0]["2 ranks (tokens/s)"] < slow[0]["2 servers (tokens/s)"]
 
 
-def test_rungs_stand_side_by_side_by_tokens():
-    def record(rung: str, seconds: float, batch: int, queries: int) -> Record:
-        nothing = Work(flops=0, bytes=0)
-        return Record(
-            ladder="tensor-parallel", rung=rung, workload={"batch": batch, "queries": queries}, status="ok", source="",
-            compulsory=nothing, moved=nothing, date="2026-01-02", host=Host(name="A", kind="cuda", versions={}),
-            time=Spread(median=seconds, p10=seconds, p90=seconds, samples=1),
-        )  # fmt: skip
+def test_the_work_a_rank_is_spared_stands_beside_what_its_all_reduces_take():
+    workload = {"ranks": 4, "batch": 3, "queries": 1, "model": "Llama-3.1-8B", "dtype": "bfloat16"}
+    nothing = record("one GPU", 8e-3, 3, 1)
+    step = Measured(workload, "packed", 8e-3, 5e-3, (nothing, nothing))
+    (row,) = scaling_view.saved_and_spent([step], AlphaBeta(10e-6, 1e9))
+    assert row["work saved (ms)"] == pytest.approx(6) and row["one (ms)"] == 8 and row["4 ranks (ms)"] == 5
+    assert row["64 all-reduces (ms)"] == pytest.approx(64 * (0.01 + 3 * 8192 / 1e6))
 
+
+def test_rungs_stand_side_by_side_by_tokens():
     records = [record("packed", 0.2, 1, 8192), record("packed", 0.03, 1, 512), record("packed", 0.004, 16, 1)]
     table = scaling_view.by_rung([*records, record("sequence parallel", 0.1, 1, 8192)], ["packed", "sequence parallel"])
     assert [row["step"] for row in table] == ["decode, 16 tokens", "prefill, 512 tokens", "prefill, 8k tokens"]

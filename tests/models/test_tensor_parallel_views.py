@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from matplotlib.text import Text
 
 from labllm.models.count import kv_bytes_per_token, parameters
 from labllm.models.shapes import SHAPES
@@ -34,6 +35,12 @@ def test_the_sentence_says_how_many_fit_and_where_the_cache_stops_to_shrink():
     assert sentence.startswith("It fits on 4 x A100 80GB, 56.8 GB on each. Beyond 8 ranks the cache shrinks no more")
     assert "It fits on none" in memory_view.weigh("Llama-3.1-70B", "T4", 131072, 256).sentence
     assert "heads of its own" in memory_view.weigh("Llama-2-7B", "H200", 512, 1).sentence
+
+
+def test_the_line_of_a_card_says_its_bytes_and_how_they_are_counted():
+    words = [text.get_text() for text in memory_view.weigh("Llama-3.1-70B", "A100 80GB", 8192, 32).figure.findobj(Text)]
+    assert "90% of A100 80GB: 77.3 GB" in words
+    assert any("GiB" in said and "A100 80GB has 85.9 GB" in said for said in words)
 
 
 def test_shapes_that_cannot_be_shared_leave_no_bar():

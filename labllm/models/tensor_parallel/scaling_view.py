@@ -1,4 +1,4 @@
-"""Scaling as rows of a table: measured beside predicted, and ranks beside as many servers that do not talk."""
+"""Scaling as rows of a table: measured beside predicted, saved beside spent, and ranks beside as many lone servers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from labllm.bench import Record, Roof
 from labllm.models.config import ModelConfig
 from labllm.models.tensor_parallel.measured import Measured
-from labllm.models.tensor_parallel.scaling import Scaling, predicted, scaled
+from labllm.models.tensor_parallel.scaling import Scaling, all_reduces, predicted, scaled
 from labllm.parallel.communication import AlphaBeta
 from labllm.ui.style import count, times
 
@@ -30,6 +30,20 @@ def rows(steps: Sequence[Measured], cost: AlphaBeta) -> list[dict[str, object]]:
             "predicted (%)": 100 * prediction(m, cost).efficiency,
             "all-reduces (%)": 100 * min(1.0, m.talking(cost)),
             "latency (%)": 100 * cost.latency_share(m.size),
+        }
+        for m in steps
+    ]
+
+
+def saved_and_spent(steps: Sequence[Measured], cost: AlphaBeta) -> list[dict[str, object]]:
+    """A row a setting: the work that a rank is spared, and what its layers' all-reduces of line `cost` take instead."""
+    return [
+        {
+            "step": m.words,
+            "one (ms)": 1e3 * m.alone,
+            f"{m.ranks} ranks (ms)": 1e3 * m.seconds,
+            "work saved (ms)": 1e3 * m.alone * (1 - 1 / m.ranks),
+            f"{all_reduces(m.config)} all-reduces (ms)": 1e3 * prediction(m, cost).communication,
         }
         for m in steps
     ]
