@@ -17,7 +17,7 @@ from labllm.ui import Panel, View, slider
 from labllm.ui.style import times
 
 DRAWN, LONG = 3, 32  # steps: of the picture, and of a run so long that its first and last hardly show
-COUNTS = (1, 2, 4, 8, 16)
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
 def bubbles() -> Panel:

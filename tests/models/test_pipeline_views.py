@@ -11,7 +11,7 @@ from labllm.bench.record import Host, Metric, Spread, Work
 from labllm.models.pipeline import stages_view
 from labllm.models.pipeline.gains import gains
 from labllm.models.pipeline.ladder import PIPELINE
-from labllm.models.pipeline.watched import watch
+from labllm.models.pipeline.watched import Piped, in_turn, watch
 from labllm.models.pipeline.workload import Pipelined
 from labllm.models.shapes import SHAPES
 from labllm.parallel.schedules import continuous, speedup
@@ -76,6 +76,16 @@ def test_what_is_watched_is_the_schedule() -> None:
     assert all(first[task].end <= first[task._replace(stage=1)].start for task in first if task.stage == 0)
 
 
+def test_ways_that_take_turns_are_each_its_own_schedule_and_cut() -> None:
+    uneven = (range(5), range(5, 8))
+    runs = in_turn(SMALL, {"drained": Piped("fill-drain", uneven), "flowing": Piped("continuous", uneven)})
+    assert list(runs) == ["drained", "flowing"]
+    drained, flowing = ({span.task: span for span in spans} for spans in runs.values())
+    assert set(drained) == set(flowing) == set(continuous(2, 2).table(2))
+    last_of_a_step = max(span.end for task, span in drained.items() if task.step == 0)
+    assert all(span.start >= last_of_a_step for task, span in drained.items() if task.step == 1)
+
+
 def test_what_cannot_be_watched_is_refused_before_ranks_start() -> None:
     with pytest.raises(ValueError, match="fill-drain or continuous, not 'one GPU'"):
         watch(SMALL, "one GPU")
@@ -83,3 +93,5 @@ def test_what_cannot_be_watched_is_refused_before_ranks_start() -> None:
         watch(SMALL, cut=(range(8),))
     with pytest.raises(ValueError, match="new tokens must be 1 or 128"):
         watch(Pipelined(2, batch=1, context=128, queries=512))
+    with pytest.raises(ValueError, match="2 stages need as many ranges of layers, got 3"):
+        in_turn(SMALL, {"right": Piped(), "wrong": Piped(cut=(range(2), range(2, 5), range(5, 8)))})

@@ -23,6 +23,15 @@ def test_every_task_is_a_box_and_every_box_that_is_wide_enough_bears_its_micro_b
     assert timeline_view.conclusion(groups) == "Of the stages' time the bubble takes 50% with one, 20% with four."
 
 
+def test_what_a_stage_computes_is_its_time_without_the_bubble() -> None:
+    one, four = timeline_view.rows(
+        {"one": simulate(fill_drain(2, 1), [1.0, 1.0]), "four": simulate(fill_drain(2, 4), [0.3, 0.3])}
+    )
+    assert one == {"way": "one", "time (ms)": 2000, "bubble (%)": 50, "a stage computes (ms)": 1000}
+    assert four["time (ms)"] == pytest.approx(1500) and four["bubble (%)"] == pytest.approx(20)
+    assert four["a stage computes (ms)"] == pytest.approx(1200)
+
+
 def test_times_begin_at_the_first_start_whatever_the_clock_says() -> None:
     late = [span._replace(start=span.start + 7, end=span.end + 7) for span in simulate(fill_drain(2, 2), [1.0, 1.0])]
     (ax,) = timeline_view.chart({"late": late}, "").axes

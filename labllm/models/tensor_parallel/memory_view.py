@@ -21,7 +21,7 @@ from labllm.ui.style import engineering
 GPUS = {spec.name: spec for spec in KNOWN}
 RANKS = (1, 2, 4, 8, 16, 32)
 USED = 0.9  # of a GPU's memory
-LEFT = "A tenth of it is left to activations."
+LEFT = "A tenth is left to activations."
 CACHE = "KV cache"
 
 
@@ -73,7 +73,7 @@ def weigh(model: str, gpu: str, context: int, batch: int) -> View:
     subtitle = f"{batch} sequences of {context:,} tokens, everything in 16 bits"
     figure = memory.chart(
         named, f"{model}, one rank", subtitle, room={f"{USED:.0%} of {gpu}: {engineering(room, 'B')}": room},
-        caption=f"A card's gigabytes are GiB (2^30 bytes): {gpu} has {engineering(GPUS[gpu].memory, 'B')}. {LEFT}",
+        caption=f"A card's gigabytes are GiB: {gpu} has {engineering(GPUS[gpu].memory, 'B')}. {LEFT}",
     )  # fmt: skip
     return View(figure, " ".join((_fits(bars, gpu, room), _stops(config, bars))).strip())
 
