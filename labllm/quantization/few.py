@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from labllm.quantization.int4_checks import can_overlap, checked, compiles
+from labllm.hardware import can_start_early
+from labllm.quantization.int4_checks import checked, compiles
 from labllm.quantization.kernel_layout import KernelWeight
 from labllm.quantization.tiles import FewTile, few_tile
 
@@ -66,6 +67,6 @@ def few(
     tile = tile or few_tile(x.shape[0], inputs, gated)
     kernel.int4_few(
         out, x, weight.words, weight.scales, weight.zeros, weight.group_size, gain, eps, gated, bias, residual, *tile,
-        can_overlap(x.device.type),
+        can_start_early(x.device.type),
     )  # fmt: skip
     return out

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from labllm.hardware import this_machine
+from labllm.hardware import can_start_early, this_machine
 from labllm.quantization.few import few, why_not_few
-from labllm.quantization.int4_checks import can_overlap, check_kernel, check_x, checked
+from labllm.quantization.int4_checks import check_kernel, check_x, checked
 from labllm.quantization.kernel_layout import KernelWeight
 from labllm.quantization.packed import QuantizedWeight
 from labllm.quantization.tiles import Strip, Tile, strip_for, tile_for
@@ -136,4 +136,4 @@ def _fitting(tile: Tile, weight: KernelWeight) -> Tile:
         raise ValueError(f"a tile must divide the weight, {rows} rows and {inputs} columns; got {tile}")
     steps = inputs // tile.block_k
     split = -(-steps // -(-steps // tile.split))
-    return tile._replace(split=split, ahead=tile.ahead if can_overlap(weight.words.device.type) else None)
+    return tile._replace(split=split, ahead=tile.ahead if can_start_early(weight.words.device.type) else None)

@@ -17,11 +17,6 @@ def compiles(device: str, oldest: tuple[int, int], before: tuple[int, int] | Non
     return triton_mode(device) == "compiled"
 
 
-def can_overlap(device: str) -> bool:
-    """Whether a kernel may start on `device` while the one before it still runs: compute capability 9.0 or newer."""
-    return compiles(device, (9, 0))
-
-
 def checked(x: Tensor, weight: KernelWeight) -> Tensor:
     """x in the order of the weight's columns, its rows of stride 1 and 16-byte aligned; or ValueError."""
     check_x(x, weight.shape)

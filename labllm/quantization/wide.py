@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from labllm.hardware import this_machine
-from labllm.quantization.int4_checks import can_overlap, checked, compiles
+from labllm.hardware import can_start_early, this_machine
+from labllm.quantization.int4_checks import checked, compiles
 from labllm.quantization.kernel_layout import KernelWeight
 from labllm.quantization.tiles import WideTile, wide_tile
 
@@ -41,6 +41,6 @@ def wide(x: Tensor, weight: KernelWeight, tile: WideTile | None = None) -> Tenso
     partial = torch.empty(split, tokens, outputs, dtype=torch.float32, device=x.device) if split > 1 else None
     kernel.int4_wide(
         y, partial, x, weight.words, weight.scales, weight.zeros, weight.group_size, tile.block_m, split,
-        tile.num_warps, tile.num_stages, can_overlap(x.device.type),
+        tile.num_warps, tile.num_stages, can_start_early(x.device.type),
     )  # fmt: skip
     return y
