@@ -18,6 +18,8 @@ from typing import Any, Protocol
 
 import torch
 
+from labllm.bench.capture import capture
+
 LAUNCH_SHOWS = 1e-3  # seconds under which a launch is a part of a time that one sees
 LONG = 4  # budgets from which on a first run is a sample
 GRAPHED, LAUNCHED, WALL = "cuda graph, rotated buffers", "cuda events, cold L2", "monotonic clock"
@@ -83,7 +85,6 @@ class KernelClock:
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError:
-                torch.cuda.synchronize()
                 return self._launched(run, state, once, LAUNCHED + ", with launch")
         return self._launched(run, state, once, LAUNCHED)
 
@@ -99,7 +100,7 @@ class KernelClock:
         warm_up(run, states)
         graph = torch.cuda.CUDAGraph()
         calls = states * max(1, min(20, int(LAUNCH_SHOWS / once)) // len(states))
-        with torch.cuda.graph(graph):
+        with capture(graph):
             kept = [run(state) for state in calls]
         replay = graph.replay
         replay()

@@ -11,6 +11,8 @@ from typing import Generic, TypeVar
 
 import torch
 
+from labllm.bench.capture import capture
+
 Result = TypeVar("Result")
 WARM_UP = 2  # kernels compile and workspaces are made before a capture, which must do neither
 
@@ -38,6 +40,6 @@ def captured(call: Callable[[], Result], pool: tuple[int, int] | None = None, wa
             call()
     main.wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
+    with capture(graph, pool):
         result = call()
     return Replay(call, graph, result)

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from labllm.bench.capture import capture
 from labllm.bench.clock import LAUNCH_SHOWS, Keeping, Timing, busy, event_seconds, rotations, wall, warm_up
 from labllm.parallel.group import device as own_device
 
@@ -96,12 +97,11 @@ class RankClock:
         warm_up(run, states)
         torch.cuda.synchronize()
         try:
-            with torch.cuda.graph(graph):
+            with capture(graph):
                 kept = [run(one) for one in calls]
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:
-            torch.cuda.synchronize()
             trouble = 1.0
         if slowest([trouble])[0]:
             return None
