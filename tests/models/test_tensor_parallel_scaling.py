@@ -77,7 +77,9 @@ def test_the_work_a_rank_is_spared_stands_beside_what_its_all_reduces_take():
     step = Measured(workload, "packed", 8e-3, 5e-3, (nothing, nothing))
     (row,) = scaling_view.saved_and_spent([step], AlphaBeta(10e-6, 1e9))
     assert row["work saved (ms)"] == pytest.approx(6) and row["one (ms)"] == 8 and row["4 ranks (ms)"] == 5
-    assert row["64 all-reduces (ms)"] == pytest.approx(64 * (0.01 + 3 * 8192 / 1e6))
+    talking = 64 * (0.01 + 3 * 8192 / 1e6)
+    assert row["64 all-reduces (ms)"] == pytest.approx(talking)
+    assert row["the rest (ms)"] == pytest.approx(5 - 2 - talking)
 
 
 def test_rungs_stand_side_by_side_by_tokens():
