@@ -19,9 +19,7 @@ from matplotlib.patches import Rectangle
 from labllm.bench import Ladder, Record
 from labllm.ui.heatmap import CELL, LOSES, SCALE
 from labllm.ui.series import field, missing_word, say, short_name
-from labllm.ui.style import FONT, INK, MUTED, PAPER, count, name_axes, page, times
-
-LESS = 0.995  # a ratio that is not written as 1
+from labllm.ui.style import FONT, INK, LESS, MUTED, PAPER, count, name_axes, page, times
 
 
 @dataclass(frozen=True)
@@ -104,17 +102,28 @@ def chart(
 def conclusion(
     ladder: Ladder, records: Iterable[Record], baseline: str, x: str, rungs: Sequence[str] | None = None
 ) -> str:
-    """The fastest way at both ends, and from where on each other rung loses to the baseline."""
+    """The fastest way at both ends, and where each other rung loses to the baseline."""
     s = Standing.of(ladder, records, baseline, x, rungs)
     first, last = s.values[0], s.values[-1]
     words = [_lead(s, first, ladder, x)] + ([_lead(s, last, ladder, x)] if last != first else [])
     losing = []
     for rung in s.rungs:
-        lost = [v for v in s.values if s.ratio.get((rung, v), 1.0) < LESS]
+        timed = [v for v in s.values if (rung, v) in s.ratio]
+        lost = [v for v in timed if s.ratio[rung, v] < LESS]
         if rung != baseline and lost:
-            losing.append(f"{rung} from {count(lost[0])}")
-    behind = f" Slower than {baseline}: {', '.join(losing)} on." if losing else ""
+            losing.append(f"{rung} {_where(lost, timed)}")
+    behind = f" Slower than {baseline}: {'; '.join(losing)}." if losing else ""
     return f"On {short_name(s.host)} {'; '.join(words)}.{behind}"
+
+
+def _where(lost: Sequence[Any], timed: Sequence[Any]) -> str:
+    """'always', 'from 64 on' where it loses up to the last value timed, else each value."""
+    if len(lost) == len(timed):
+        return "always"
+    if lost == timed[-len(lost) :]:
+        return f"from {count(lost[0])} on"
+    *some, last = map(count, lost)
+    return f"at {', '.join(some)} and {last}" if some else f"at {last}"
 
 
 def _lead(s: Standing, value: Any, ladder: Ladder, x: str) -> str:

@@ -27,6 +27,8 @@ HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "oo", "++", "--")
 WIDTH, DPI, FONT = 6.8, 110, 9
 COLUMNS = 94  # characters of a caption line
 POINT = 1 / 72
+LETTER = 0.7 * FONT  # points: no digit or letter of a tick is wider
+LESS = 0.995  # a ratio below this is not written as 1
 
 
 @dataclass(frozen=True)
@@ -151,8 +153,8 @@ def engineering(value: float, unit: str, digits: int = 3) -> str:
 
 
 def times(value: float) -> str:
-    """A ratio: '0.42x', '2.3x', '29x', '1,200x'."""
-    return f"{value:.2f}x" if value < 0.95 else f"{value:.1f}x".replace(".0x", "x") if value < 10 else f"{value:,.0f}x"
+    """A ratio: '0.42x', '0.97x', '1x', '2.3x', '29x', '1,200x'."""
+    return f"{value:.2f}x" if value < LESS else f"{value:.1f}x".replace(".0x", "x") if value < 10 else f"{value:,.0f}x"
 
 
 def count(value: object) -> str:

@@ -38,6 +38,18 @@ def test_the_fastest_of_each_column_and_who_loses_where() -> None:
     assert standing.rungs == ("linear", "gemv", "fused"), "a rung without any time has no row"
 
 
+def test_a_rung_that_recovers_is_slower_only_where_it_was() -> None:
+    ratios = {1: 2.0, 4: 0.9, 16: 0.97, 64: 1.2}
+    records = [timed("linear", m, 1e-6) for m in ratios] + [timed("W8A8", m, 1e-6 / r) for m, r in ratios.items()]
+    records += [timed("fused", m, 2e-6) for m in ratios] + [timed("FP8", 1, 2e-6), timed("FP8", 4, 1e-6)]
+    sentence = crossover.conclusion(INT4, records, "linear", "tokens")
+    assert sentence.endswith("Slower than linear: fused always; W8A8 at 4 and 16; FP8 at 1.")
+    (ax,) = crossover.chart(INT4, records, "linear", "tokens").axes
+    hatched = {(int(p.get_x() + 0.5), int(p.get_y() + 0.5)) for p in ax.patches if p.get_hatch()}
+    said = {(round(t.get_position()[0]), round(t.get_position()[1])) for t in ax.texts if t.get_text().startswith("0.")}
+    assert hatched == said, "a hatched cell is written below 1"
+
+
 def test_the_picture_has_a_row_a_rung_and_a_column_a_value() -> None:
     (ax,) = crossover.chart(INT4, RECORDS, "linear", "tokens").axes
     assert [t.get_text() for t in ax.get_yticklabels()] == ["fused", "gemv", "linear"]

@@ -21,7 +21,8 @@ def test_engineering_numbers_carry_a_prefix_and_three_digits(value: float, unit:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.42, "0.42x"), (1.0, "1x"), (2.34, "2.3x"), (29.4, "29x"), (1234, "1,234x")]
+    ("value", "text"),
+    [(0.42, "0.42x"), (0.954, "0.95x"), (0.996, "1x"), (1.0, "1x"), (2.34, "2.3x"), (29.4, "29x"), (1234, "1,234x")],
 )
 def test_ratios(value: float, text: str) -> None:
     assert style.times(value) == text
