@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from labllm.bench import Record
 from labllm.claims.claim import Claim, Verdict, missing
@@ -15,7 +16,11 @@ BLOCK, LAYER = "attention-block", "decoder-layer"
 TIME, MEMORY, MACHINE = 0.37, 0.40, "4090"
 KINDS = {  # ladder: what it fuses, the unfused and the fused rung
     "add-layer-norm-gelu": ("vertical (add, LayerNorm, GELU)", "eager", "triton"),
-    "qkv-projection": ("horizontal (q, k and v in one product)", "three GEMMs, one launch", "one GEMM, one launch"),
+    "qkv-projection": (
+        "horizontal (q, k and v in one product; what follows is one launch in both)",
+        "three GEMMs, one launch",
+        "one GEMM, one launch",
+    ),
     "rope-kv-write": ("iterative (RoPE and cache write)", "eager", "triton"),
 }
 BEHIND, INSIDE = "cuda graph of plain products", "cuda graph"
@@ -33,7 +38,7 @@ def fused_attention(records: Sequence[Record]) -> Verdict:
     record = next(iter(curve[-1].cells.values()))
     host, own = record.host.name, MACHINE in record.host.name
     origin = {"machine": host, "date": max(r.date for square in curve for r in square.cells.values())}
-    reached = [square.length for square in curve if _reaches(square, "both")]
+    reached = _and_all_longer(curve, "both")
     alone = [square.length for square in curve if _reaches(square, "one_product")]
     ends = curve if len(curve) < 3 else [curve[0], curve[len(curve) // 2], curve[-1]]
     untested = "" if own else " An RTX 4090 itself was not tested."
@@ -43,7 +48,7 @@ def fused_attention(records: Sequence[Record]) -> Verdict:
         return Verdict("holds", sentence, **origin)
     if reached:
         where = "" if own else f", as measured on {short_name(host)}"
-        condition = f"scores are not written to memory and prompts have {_tokens(reached[0])} or more{where}"
+        condition = f"scores are not written to memory and prompts have {_tokens(reached)} or more{where}"
         return Verdict("holds when", sentence, condition, **origin)
     return Verdict("does not hold" if own else "no record yet", sentence, **origin)
 
@@ -75,6 +80,12 @@ def _tokens(number: int) -> str:
 
 def _reaches(square: Square, choice: str) -> bool:
     return getattr(square.saved("time"), choice) >= TIME and getattr(square.saved("memory"), choice) >= MEMORY
+
+
+def _and_all_longer(curve: Sequence[Square], choice: str) -> int | None:
+    """The shortest prompt from which on every recorded one reaches both figures; None where the longest does not."""
+    reached = list(takewhile(lambda square: _reaches(square, choice), reversed(curve)))
+    return reached[-1].length if reached else None
 
 
 def _saved(square: Square) -> str:

@@ -39,6 +39,13 @@ def test_the_claimed_savings_are_those_of_unwritten_scores() -> None:
     assert "4090 itself was not tested" in verdict.sentence
 
 
+def test_a_length_counts_only_where_every_longer_one_reaches_the_figures_too() -> None:
+    good, short = ((10, 9, 5, 4), (10, 10, 5, 5)), ((10, 9, 5, 4), (10, 10, 9, 9))
+    records = block(64, *good) + block(256, *short) + block(1024, *good)
+    assert "prompts have 1k tokens or more" in get("e").verdict(records).text
+    assert get("e").verdict(block(64, *good) + block(256, *short)).word == "no record yet"
+
+
 def test_only_the_named_machine_refutes_them() -> None:
     little = (10, 9.9, 9.8, 9.7), (10, 10, 10, 10)
     assert get("e").verdict(block(64, *little)).word == "no record yet"
