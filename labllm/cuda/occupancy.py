@@ -46,7 +46,7 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Blocks and warps at once, the share of all warps, and which of the limits sets it."""
+    """Blocks and warps at once, the share of all warps, and which of the limits set it: several where they agree."""
 
     blocks: int
     warps: int
@@ -67,8 +67,8 @@ def occupancy(registers: int, threads: int, shared: int, limits: Limits) -> Occu
         "shared memory": limits.shared // max(1, shared + limits.reserved),
     }
     blocks = min(allowed.values())
-    setter = next(name for name in ("registers", "shared memory", "warps", "blocks") if allowed[name] == blocks)
-    return Occupancy(blocks, blocks * warps, blocks * warps / limits.warps, setter)
+    setters = [name for name in ("registers", "shared memory", "warps", "blocks") if allowed[name] == blocks]
+    return Occupancy(blocks, blocks * warps, blocks * warps / limits.warps, ", ".join(setters))
 
 
 def of_kernel(kernel: GemmKernel, resources: Resources, capability: tuple[int, int]) -> Occupancy:

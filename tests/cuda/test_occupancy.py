@@ -30,7 +30,8 @@ def test_padding_spreads_a_column_over_the_banks() -> None:
 
 def test_the_scarcest_thing_decides() -> None:
     hopper = LIMITS[9, 0]
-    assert of_kernel(NAIVE, Resources(32, 0, 0, 0, 0), (9, 0)).share == 1.0
+    naive = of_kernel(NAIVE, Resources(32, 0, 0, 0, 0), (9, 0))
+    assert (naive.share, naive.limit) == (1.0, "registers, warps"), "both allow eight blocks"
     wmma = of_kernel(WMMA, Resources(126, 27136, 0, 0, 0), (9, 0))
     assert (wmma.blocks, wmma.warps, wmma.limit) == (2, 16, "registers")
     last = of_kernel(HOPPER, Resources(158, 1024, 0, 0, 0), (9, 0))
