@@ -29,7 +29,7 @@ def predict(name: str, value: float | None, unit: str) -> Card:
     """
     _named(name)
     if value is None:
-        rows = (("", f"put your guess in {unit} in place of None, before you measure."),)
+        rows = (("", f"put your guess ({unit}) in place of None, before you measure."),)
         return Card("PREDICT", name, rows + _keep_unit(name, unit))
     number = _finite(value, "a guess")
     try:

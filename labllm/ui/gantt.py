@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from labllm.ui.style import COLORS, FONT, HATCHES, INK, MUTED, PAPER, engineering, name_axes, page, value_axis
+from labllm.ui.style import COLORS, FONT, HATCHES, INK, MUTED, PAPER, engineering, name_axes, page, value_axis, worded
 
 Row = Mapping[str, Sequence[tuple[float, float]]]  # of each kind, (start, length)
 Groups = Mapping[str, Sequence[Row]]
@@ -41,7 +41,7 @@ def chart(
         ax.text(ends[name], (top + bottom) / 2, label, fontsize=FONT, color=INK, va="center", clip_on=False)
         middles.append((top + bottom) / 2)
         top = bottom + 1 + GAP
-    value_axis(ax, [max(ends.values())], unit, log=False, axis="x")
+    value_axis(ax, [max(ends.values())], "" if worded(unit) else unit, log=False, axis="x")
     ax.set_xlim(0, 1.02 * max(ends.values()))
     ax.set_ylim(total - 0.3, -0.7)
     ax.set_yticks(middles, list(groups))

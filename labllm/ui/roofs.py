@@ -61,9 +61,8 @@ def chart(
     value_axis(ax, [low, high], "FLOP/B", True, axis="x")
     ax.set_xlim(low, high)
     reach = [attainable_rate(i, r.flops[dtype], r.bandwidth) for r in roofs for i in (low, high)]
-    value_axis(
-        ax, [*(m.rate for m in marks), *(min(m.rate for m in marks) / 2 for _ in marks[:1]), *reach], "FLOP/s", True
-    )
+    frame = [2 * max(reach), min(m.rate for m in marks) / 2] if marks else []  # room for names above and below
+    value_axis(ax, [*(m.rate for m in marks), *reach, *frame], "FLOP/s", True)
     lines = [_roof(ax, roof, dtype, low, high, number) for number, roof in enumerate(roofs)]
     _marks(ax, marks, families)
     clear = [point for _, line in lines for point in line]

@@ -21,6 +21,14 @@ def test_bars_lie_where_the_spans_are_and_the_shorter_group_ends_first():
     assert ax.get_ylim()[0] > ax.get_ylim()[1], "the first row is on top"
 
 
+def test_a_unit_in_words_names_the_axis_and_not_each_tick():
+    figure = gantt.chart(GROUPS, "Two ways", unit="products")
+    (ax,) = figure.axes
+    figure.canvas.draw()
+    assert ax.get_xlabel() == "products"
+    assert all("products" not in tick.get_text() for tick in ax.get_xticklabels())
+
+
 def test_rows_of_two_groups_do_not_touch():
     figure = gantt.chart(GROUPS, "Two ways")
     rows = sorted({round(path.get_extents().y0, 6) for c in figure.axes[0].collections for path in c.get_paths()})
