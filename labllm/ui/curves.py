@@ -1,13 +1,15 @@
 """Curves: a quantity over one field of the workload, one line a rung and machine, with the limit that the roof sets.
 
 Full marks and lines are this machine, hollow ones are recorded elsewhere, dashed ones come from older code. Bars
-reach from p10 to p90. A point that could not be measured is a cross in the strip above the axes, with the reason in
-words.
+reach from p10 to p90. A line breaks where its rung was not measured and others of the machine were. A point that could
+not be measured is a cross in the strip above the axes, with the reason in words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -38,6 +40,7 @@ from labllm.ui.style import (
 
 ROW = 14 * POINT
 REACH = 3.0  # a limit far from every point may stretch the axis by this factor and no more
+NOTHING = Point(None, *[math.nan] * 4)  # a break of a line
 EMPTY = "Nothing is measured at these settings yet: press Run."
 
 
@@ -76,7 +79,8 @@ def chart(
     if sheet.y.name == "speedup":
         ax.axhline(1, color=MUTED, linewidth=1)
     for s, points in sheet.lines:
-        _line(ax, s, points, sheet.x.numeric)
+        around = {p.place for other, others in sheet.lines if other.host == s.host for p in others}
+        _line(ax, s, broken(points, around), sheet.x.numeric)
     remark = f" (1x = {sheet.base})" if sheet.y.name == "speedup" else f" ({unit})" if worded(unit) else ""
     name_axes(ax, sheet.x.title, sheet.y.title + remark)
     right_of(ax, [*names, *outer])
@@ -185,6 +189,15 @@ def _line(ax: Axes, s: Series, points: list[Point], joined: bool) -> None:
     bars = [[max(0.0, p.y - p.low) for p in points], [max(0.0, p.high - p.y) for p in points]]
     ax.errorbar(
         [p.place for p in points],
+def broken(points: Sequence[Point], around: Collection[float]) -> list[Point]:
+    """`points` with nothing between two that have a place of `around` between them: a line there would be a guess."""
+    shown = list(points[:1])
+    for before, point in pairwise(points):
+        shown += [NOTHING] if any(before.place < place < point.place for place in around) else []
+        shown.append(point)
+    return shown
+
+
         ys,
         yerr=bars,
         color=s.look.color,

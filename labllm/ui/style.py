@@ -163,7 +163,7 @@ def count(value: object) -> str:
         return str(value)
     if value >= 1024 and value % 1024 == 0:
         return f"{int(value) // 1024}k" if value < 2**20 else engineering_binary(value)
-    return f"{value:,}".replace(",", " ")
+    return f"{value:,}"
 
 
 def engineering_binary(value: float) -> str:
@@ -184,14 +184,31 @@ def field_axis(ax: Axes, values: list[float]) -> None:
     elif shown:
         pad = max(0.05 * abs(shown[0]), 0.5)
         ax.set_xlim(shown[0] - pad, shown[0] + pad)
-    step = -(-len(shown) // 9)
-    ax.xaxis.set_major_locator(FixedLocator(shown[::step]))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: count(round(v, 6) if v % 1 else int(v))))
+    ax.xaxis.set_major_locator(FixedLocator(_apart(ax, shown[:: -(-len(shown) // 9)])))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: _tick(v)))
     ax.xaxis.set_minor_locator(NullLocator())
 
 
 def value_axis(ax: Axes, values: list[float], unit: str, log: bool, axis: str = "y") -> None:
     """A measured axis with engineering ticks: log with a margin, or linear from zero."""
+def _tick(value: float) -> str:
+    return count(round(value, 6) if value % 1 else int(value))
+
+
+def _apart(ax: Axes, values: list[float]) -> list[float]:
+    """`values` without those whose tick would stand within half a letter of the next larger one kept."""
+    kept: list[float] = []
+    left = math.inf
+    for value in reversed(values):
+        middle, half = (
+            ax.transData.transform((value, 0))[0],
+            LETTER * (len(_tick(value)) + 0.5) / 2 * ax.figure.dpi * POINT,
+        )
+        if middle + half < left:
+            kept, left = [value, *kept], middle - half
+    return kept
+
+
     which = ax.yaxis if axis == "y" else ax.xaxis
     limits = ax.set_ylim if axis == "y" else ax.set_xlim
     low, high = min(values), max(values)

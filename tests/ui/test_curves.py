@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from labllm.ui import curves, style
@@ -31,6 +33,15 @@ def test_every_time_and_its_spread_is_drawn(toy, records) -> None:
     assert bars.get_segments()[0][:, 1] == pytest.approx([0.9 * 2e-6, 1.2 * 2e-6])
     assert fig.axes[0].get_yscale() == "log"
     assert {"loop", "sum"} <= set(words(fig).split("\n"))
+
+
+def test_a_line_breaks_where_only_others_were_measured(toy, records) -> None:
+    (bare, whole) = (line(draw(toy, kept), "sum")[0].get_ydata() for kept in (
+        [r for r in records if (r.rung, r.workload["size"]) != ("sum", 64)], records))  # fmt: skip
+    assert bare[0] == 2e-6 and math.isnan(bare[1]) and bare[2] == 4e-6
+    assert not any(map(math.isnan, whole)), "all sizes measured: nothing to break"
+    alone = [r for r in records if r.rung == "sum" and r.workload["size"] != 64]
+    assert len(line(draw(toy, alone), "sum")[0].get_ydata()) == 2, "nobody was measured between"
 
 
 def test_axes_and_ticks_carry_units_and_the_heading_the_setting(toy, records) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from matplotlib.colors import to_rgb
 
@@ -30,7 +32,7 @@ def test_ratios(value: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(512, "512"), (1024, "1k"), (32768, "32k"), (1500, "1 500"), (2**20, "1M"), ("causal", "causal")],
+    [(512, "512"), (1024, "1k"), (32768, "32k"), (1500, "1,500"), (2**20, "1M"), ("causal", "causal")],
 )
 def test_workload_values(value: object, text: str) -> None:
     assert style.count(value) == text
@@ -63,3 +65,12 @@ def test_measured_axes_start_at_zero_unless_they_are_logarithmic() -> None:
     assert ax.get_ylim()[0] == 0
     style.value_axis(ax, [1e-6, 1e-3], "s", log=True)
     assert ax.get_yscale() == "log" and 0 < ax.get_ylim()[0] < 1e-6
+
+
+def test_ticks_of_a_field_do_not_touch_and_the_last_one_stays() -> None:
+    fig, ax = style.page("title", right=2.0)
+    style.field_axis(ax, [1, 64, 128, 256, 512, 1024, 2048, 4096, 8192])
+    fig.canvas.draw()
+    boxes = [label.get_window_extent() for label in ax.get_xticklabels()]
+    assert all(one.x1 + 3 < other.x0 for one, other in pairwise(boxes))
+    assert [label.get_text() for label in ax.get_xticklabels()][-1] == "8k" and 5 < len(boxes) < 9
