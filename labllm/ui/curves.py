@@ -107,19 +107,24 @@ def conclusion(
         return EMPTY
     first = next((s for s, _ in lines if s.here), lines[0][0])
     mine = {s.rung: values for s, values in lines if s.host == first.host}
-    common = [v for v in sheet.places if sum(v in values for values in mine.values()) > 1]
+    common = [v for v in _in_order(sheet, sheet.places) if sum(v in values for values in mine.values()) > 1]
     place = "on this machine" if first.here else f"on {first.machine}"
     if differs := elsewhere([first], x, wanted):
         place += f" (recorded at {say(differs, ladder)})"
     if not common:
         return _alone(sheet, mine, place)
     limit = next((limit for limit in sheet.limits if limit.machine == first.machine), None)
-    return _compared(sheet, mine, min(common), max(common), place, limit)
+    return _compared(sheet, mine, common[0], common[-1], place, limit)
+
+
+def _in_order(sheet: Sheet, values: Iterable[Any]) -> list[Any]:
+    """Values of the field as they stand on the axis."""
+    return sorted(values, key=sheet.places.__getitem__)
 
 
 def _alone(sheet: Sheet, mine: Mapping[str, Mapping[Any, float]], place: str) -> str:
     rung, values = next(iter(mine.items()))
-    q, first, last = sheet.y, min(values), max(values)
+    q, (first, *_, last) = sheet.y, 2 * _in_order(sheet, values)
     against = f" as fast as {sheet.base}" if q.name == "speedup" else ""
     text = f"{rung} {q.verb} {engineering(values[first], q.unit)}{against} with {_of(sheet, first)}"
     if last != first:
@@ -184,11 +189,6 @@ def _scales(ax: Axes, sheet: Sheet) -> None:
     value_axis(ax, values, "" if worded(sheet.y.unit) else sheet.y.unit, sheet.y.log or wide)
 
 
-def _line(ax: Axes, s: Series, points: list[Point], joined: bool) -> None:
-    ys = [p.y for p in points]
-    bars = [[max(0.0, p.y - p.low) for p in points], [max(0.0, p.high - p.y) for p in points]]
-    ax.errorbar(
-        [p.place for p in points],
 def broken(points: Sequence[Point], around: Collection[float]) -> list[Point]:
     """`points` with nothing between two that have a place of `around` between them: a line there would be a guess."""
     shown = list(points[:1])
@@ -198,6 +198,11 @@ def broken(points: Sequence[Point], around: Collection[float]) -> list[Point]:
     return shown
 
 
+def _line(ax: Axes, s: Series, points: list[Point], joined: bool) -> None:
+    ys = [p.y for p in points]
+    bars = [[max(0.0, p.y - p.low) for p in points], [max(0.0, p.high - p.y) for p in points]]
+    ax.errorbar(
+        [p.place for p in points],
         ys,
         yerr=bars,
         color=s.look.color,

@@ -22,6 +22,7 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 PAPER, INK, MUTED, GRID = "#FFFFFF", "#222222", "#555555", "#DDDDDD"
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DARKER = ("#004468", "#8A3D00", "#00614A", "#82476A", "#8F6200", "#2C6A91", "#777777")  # for a ladder's eighth to last
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "oo", "++", "--")
 WIDTH, DPI, FONT = 6.8, 110, 9
@@ -42,7 +43,8 @@ class Look:
 
 def look(index: int) -> Look:
     """The look of the rung at `index` on its ladder."""
-    return Look(COLORS[index % len(COLORS)], MARKERS[index % len(MARKERS)], HATCHES[index % len(HATCHES)])
+    colors = COLORS + DARKER
+    return Look(colors[index % len(colors)], MARKERS[index % len(MARKERS)], HATCHES[index % len(HATCHES)])
 
 
 def page(
@@ -189,8 +191,6 @@ def field_axis(ax: Axes, values: list[float]) -> None:
     ax.xaxis.set_minor_locator(NullLocator())
 
 
-def value_axis(ax: Axes, values: list[float], unit: str, log: bool, axis: str = "y") -> None:
-    """A measured axis with engineering ticks: log with a margin, or linear from zero."""
 def _tick(value: float) -> str:
     return count(round(value, 6) if value % 1 else int(value))
 
@@ -209,6 +209,8 @@ def _apart(ax: Axes, values: list[float]) -> list[float]:
     return kept
 
 
+def value_axis(ax: Axes, values: list[float], unit: str, log: bool, axis: str = "y") -> None:
+    """A measured axis with engineering ticks: log with a margin, or linear from zero."""
     which = ax.yaxis if axis == "y" else ax.xaxis
     limits = ax.set_ylim if axis == "y" else ax.set_xlim
     low, high = min(values), max(values)

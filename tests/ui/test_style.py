@@ -45,8 +45,9 @@ def test_rungs_differ_without_colour() -> None:
 
 
 def test_palette_stands_out_from_the_paper() -> None:
-    assert all(max(to_rgb(color)) - 1 < 0 or min(to_rgb(color)) < 0.5 for color in style.COLORS)
-    assert len(set(style.COLORS)) == len(style.COLORS)
+    colors = style.COLORS + style.DARKER
+    assert all(max(to_rgb(color)) - 1 < 0 or min(to_rgb(color)) < 0.5 for color in colors)
+    assert len(set(colors)) == len(colors) == len({style.look(i).color for i in range(20)})
 
 
 def test_paper_is_white_and_opaque_and_bytes_repeat() -> None:
