@@ -71,9 +71,11 @@ def gptq_steps() -> Panel:
         }
         lines = {name: [100 * moment.error for moment in run] for name, run in runs.items()}
         columns = runs["GPTQ"][-1].done
-        x = f"{ABOUT[0]} (in steps of {columns // STEPS}; there are {columns})"
         title = f"Rounding {linear} of layer {layer} column by column"
-        figure = courses.chart(lines, x, ABOUT[1], title, f"{bits} bits, groups of {group}", unit="")
+        under = f"{bits} bits, groups of {group}"
+        figure = courses.chart(
+            lines, f"{ABOUT[0]} of {columns}", ABOUT[1], title, under, unit="", step=columns // STEPS
+        )
         plain, better = (lines[name][-1] for name in ("rounding", "GPTQ"))
         told = (
             f"When all columns are rounded, the output is off by {plain:.1f} % without compensation and by "

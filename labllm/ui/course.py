@@ -18,24 +18,33 @@ STYLES = ("-", "--", "-.", ":")
 
 
 def chart(
-    courses: Courses, x: str, y: str, title: str, subtitle: str = "", *, unit: str = "%", caption: str = ""
+    courses: Courses,
+    x: str,
+    y: str,
+    title: str,
+    subtitle: str = "",
+    *,
+    unit: str = "%",
+    caption: str = "",
+    step: float = 1,
 ) -> Figure:
-    """`courses` maps each name to its value at steps 0, 1, 2, ...; unit '%' takes shares of 0 to 1.
+    """`courses` maps each name to its value at 0, `step`, 2 `step`, ... of `x`; unit '%' takes shares of 0 to 1.
 
     Raises ValueError where there is no course, or an empty one.
     """
     _checked(courses)
     names = [
-        Label(len(row) - 1, row[-1], name, COLORS[number % len(COLORS)])
+        Label(step * (len(row) - 1), row[-1], name, COLORS[number % len(COLORS)])
         for number, (name, row) in enumerate(courses.items())
     ]
     fig, ax = page(title, subtitle, caption, right=margin(ruler(), names))
     for number, (name, row) in enumerate(courses.items()):
-        style = STYLES[number % len(STYLES)]
-        ax.plot(range(len(row)), row, color=COLORS[number % len(COLORS)], linestyle=style, linewidth=1.6, label=name)
-        ax.plot(len(row) - 1, row[-1], marker="o", markersize=4, color=COLORS[number % len(COLORS)])
+        style, color = STYLES[number % len(STYLES)], COLORS[number % len(COLORS)]
+        places = [step * i for i in range(len(row))]
+        ax.plot(places, row, color=color, linestyle=style, linewidth=1.6, label=name)
+        ax.plot(places[-1], row[-1], marker="o", markersize=4, color=color)
     value_axis(ax, [1.0 if unit == "%" else max(map(max, courses.values()))], unit, log=False)
-    ax.set_xlim(0, max(1, *(1.02 * len(row) for row in courses.values())))
+    ax.set_xlim(0, step * max(1, *(1.02 * len(row) for row in courses.values())))
     name_axes(ax, x, y)
     right_of(ax, names)
     return fig

@@ -98,4 +98,4 @@ def quantity(name: str, records: Iterable[Record] = ()) -> Quantity:
     def read(record: Record, seconds: float, baseline: Record | None) -> float | None:
         return record.metrics[name].value if name in record.metrics else None
 
-    return Quantity(name, name, min(units, default=""), read, "has", needs_time=False, has_limit=False)
+    return Quantity(name, name, min(units, default=""), read, f"has {name}", needs_time=False, has_limit=False)

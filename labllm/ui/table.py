@@ -110,7 +110,7 @@ def _text(value: Any) -> str:
     if value is None or value != value:
         return "–"
     if isinstance(value, float):
-        return (
-            f"{value:.1e}" if value and abs(value) < 1e-3 else f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-        )
+        if value and abs(value) < 1e-3:
+            return f"{value:.1e}"
+        return f"{value:,.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
     return count(value)

@@ -22,6 +22,13 @@ def test_the_sentence_ranks_the_second_halves():
     assert words == "Slots in use, mean of the second half: b 90 %, a 50 %."
 
 
+def test_steps_stand_where_they_are():
+    ax = course.chart(COURSES, "columns", "error", "Title", step=8).axes[0]
+    places = {line.get_label(): list(line.get_xdata()) for line in ax.lines}
+    assert places["a"] == [0, 8, 16, 24] and places["b"] == [0, 8]
+    assert 24 <= ax.get_xlim()[1] < 40
+
+
 def test_other_units_reach_to_their_largest():
     ax = course.chart({"a": [5, 250]}, "step", "sequences", "Title", unit="sequences").axes[0]
     assert ax.get_ylim()[1] >= 250

@@ -95,6 +95,11 @@ def test_a_rung_that_runs_nowhere_is_named_and_not_crossed(toy, records, record)
     assert not [a for a in fig.axes[0].lines if a.get_marker() == "x"]
 
 
+def test_a_rung_that_runs_elsewhere_on_the_field_does_not_take_the_rest(toy, records, record) -> None:
+    text = words(draw(toy, [*records, record("sum", 1024, status="cannot run here", reason="it takes few numbers")]))
+    assert "sum: does not take these" in text and "cannot run" not in text
+
+
 def test_an_interpreted_kernel_is_checked_and_not_timed(toy, records, record) -> None:
     ran = record("sum", 1024, method="Triton's interpreter: checked, never timed")
     assert "sum: checked, not timed" in words(draw(toy, [*records, ran]))
@@ -155,6 +160,20 @@ def test_the_sentence_names_winner_factor_and_turn(toy, records) -> None:
         "with 16 numbers it is the other way round."
     )
     assert "sum is 4x as fast as loop" in curves.conclusion(toy, records, "size", "speedup", here=HERE)
+
+
+def test_the_sentence_takes_words_in_the_order_of_the_axis(toy, record) -> None:
+    times = {("loop", "float32"): 1e-6, ("loop", "float16"): 2e-6, ("sum", "float32"): 3e-6, ("sum", "float16"): 8e-6}
+    mixed = [record(rung, 64, seconds, dtype=dtype) for (rung, dtype), seconds in times.items()]
+    assert "float16 on this machine, loop takes 2 µs" in curves.conclusion(toy, mixed, "dtype", here=HERE)
+    alone = curves.conclusion(toy, mixed[:2], "dtype", here=HERE)
+    assert alone.index("1 µs") < alone.index("2 µs")
+
+
+def test_a_metric_is_named_in_the_sentence(toy, record) -> None:
+    of = {rung: {"waste": {"value": waste, "unit": ""}} for rung, waste in (("loop", 0.5), ("sum", 0.25))}
+    found = [record(rung, 64, 1e-6, metrics=metrics) for rung, metrics in of.items()]
+    assert "loop has waste 0.5 and sum 0.25, a factor of 2" in curves.conclusion(toy, found, "size", "waste", here=HERE)
 
 
 def test_the_sentence_of_one_rung_and_of_none(toy, records) -> None:

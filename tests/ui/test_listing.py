@@ -18,6 +18,11 @@ def test_rows_and_sentence_are_shown() -> None:
     assert list(shown.frame.columns) == ["part", "µs"]
 
 
+def test_large_numbers_have_no_exponent() -> None:
+    html = ui.listing([{"GB/s": speed} for speed in (999.4, 999.7, 1234.5)])._repr_mimebundle_()["text/html"]
+    assert "999" in html and "1,000" in html and "1,234" in html and "e+" not in html
+
+
 def test_a_frame_is_taken_as_it_is() -> None:
     frame = pd.DataFrame({"a": [1]})
     assert ui.listing(frame).frame is frame
