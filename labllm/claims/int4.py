@@ -10,7 +10,7 @@ from labllm.claims.machine import one_machine
 from labllm.models.count import parameters
 from labllm.models.shapes import SHAPES
 from labllm.ui.series import short_name
-from labllm.ui.style import count, times
+from labllm.ui.style import LESS, count, times
 
 LADDER, DECODE = "int4-linear", "int4-decode"
 DENSE = ("linear", "linear, float32")
@@ -38,7 +38,7 @@ def halves_and_speeds_up(records: Sequence[Record]) -> Verdict:
         f"for {_rows(last)}.{_tokens_a_second(records)}"
     )
     origin = {"machine": host, "date": date}
-    faster = [batch for batch in sorted(gains) if gains[batch] > 1]
+    faster = [batch for batch in sorted(gains) if gains[batch] > 1 / LESS]
     if not faster:
         return Verdict("does not hold", counted + measured, **origin)
     if len(faster) == len(gains):
@@ -54,7 +54,7 @@ def slower_without_int4_cores(records: Sequence[Record]) -> Verdict:
     if not curve:
         return missing(LADDER)
     gains, host, date = curve
-    losing = [batch for batch in sorted(gains) if gains[batch] < 1]
+    losing = [batch for batch in sorted(gains) if gains[batch] < LESS]
     tricks = ""
     if plain:
         first = min(plain[0])

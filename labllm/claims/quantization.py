@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from labllm.bench import Record
 from labllm.claims.claim import Claim, Verdict, missing
 from labllm.claims.machine import one_machine
+from labllm.models.quantization_ladder import GRANULARITIES
 
 METHODS, SPARED = "quantization", "salient-inputs"
 COLLAPSED, RESCUED = 1.0, 0.6  # a perplexity that doubles, and the share of its growth that a rescue may leave
@@ -110,7 +111,8 @@ def _tables(records: Sequence[Record]) -> dict[Setting, dict[str, Record]]:
     for r, length in zip(mine, lengths, strict=True):
         if length == usual:
             found.setdefault((r.workload["bits"], r.workload["granularity"]), {})[r.rung] = r
-    return dict(sorted(found.items()))
+    sizes = list(GRANULARITIES)
+    return dict(sorted(found.items(), key=lambda item: (item[0][0], sizes.index(item[0][1]))))
 
 
 def _metric(record: Record, name: str) -> float:
@@ -128,7 +130,7 @@ def _share(table: dict[str, Record]) -> float:
 
 
 def _growths(table: dict[str, Record]) -> str:
-    return ", ".join(f"{_growth(table, rung):.0%}" for rung in ("rounding", "AWQ", "GPTQ"))
+    return ", ".join(f"{_growth(table, rung):,.0%}" for rung in ("rounding", "AWQ", "GPTQ"))
 
 
 def _back(table: dict[str, Record], rung: str) -> float:

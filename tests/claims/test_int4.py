@@ -36,6 +36,15 @@ def test_int4_holds_up_to_the_batch_where_it_stops_gaining() -> None:
     assert get("n").verdict(records).text == "holds when a step has 512 rows or more, as measured on H200"
 
 
+def test_what_is_written_as_equal_is_neither_a_gain_nor_a_loss() -> None:
+    records = linear("linear", {1: 30e-6, 64: 30e-6, 128: 30e-6, 256: 30e-6})
+    records += linear("chosen by batch", {1: 10e-6, 64: 29.9e-6, 128: 30.1e-6, 256: 31e-6})
+    assert get("j").verdict(records).condition == "a step has at most 1 row, as measured on H200"
+    told = get("n").verdict(records)
+    assert told.condition == "a step has 256 rows or more, as measured on H200"
+    assert "3x for 1, 1x for 64, 1x for 128, 0.97x for 256" in told.sentence
+
+
 def test_other_records_turn_the_verdicts_around() -> None:
     always = linear("linear", {1: 30e-6}) + linear("chosen by batch", {1: 10e-6})
     assert get("j").verdict(always).word == "holds" and get("n").verdict(always).word == "does not hold"

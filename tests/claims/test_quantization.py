@@ -41,6 +41,15 @@ def test_k_holds_where_rounding_doubles_the_perplexity_and_a_method_undoes_it():
     )
 
 
+def test_k_goes_from_one_scale_for_all_to_fine_groups():
+    sizes = ("group 32", "channel", "group 128", "tensor")
+    sentence = get("k").verdict([r for g in sizes for r in methods(4, g, 200, 2, 1)]).sentence
+    assert [sentence.index(word) for word in ("a tensor", "a channel", "of 128", "of 32")] == sorted(
+        sentence.index(word) for word in ("a tensor", "a channel", "of 128", "of 32")
+    )
+    assert "2,000%, 20%, 10%" in sentence
+
+
 def test_k_is_refuted_where_nothing_collapses():
     assert get("k").verdict(methods(4, "group 64", 2, 1, 1)).word == "does not hold"
     assert get("k").verdict(methods(3, "group 64", 20, 5, 5)).word == "holds"
