@@ -82,7 +82,7 @@ EXERCISE = Exercise(
     shapes="""
 registers   of one thread, as the compiler reports it
 threads     of one block; a warp is 32 threads, and the last one may be part empty
-shared      bytes of shared memory of one block
+shared      bytes of shared memory of one block, the system's own included
 has         what a multiprocessor has: "registers", "shared" (bytes), "warps"
 returns (blocks, occupancy)""",
     formula="""
