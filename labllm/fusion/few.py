@@ -59,19 +59,22 @@ def few_linear(
 
 
 def few_tile(rows: int, outputs: int, inputs: int, gated: bool, machine: Machine) -> FewTile:
-    """The tile for `rows` padded tokens, with as many stages as shared memory holds.
+    """The tile for `rows` padded tokens, with as many stages as shared memory holds, two at least.
 
-    Where gates and ups are multiplied together a program has a multiprocessor to itself; else two share one, and a
-    tile's inputs are shared out to as many programs as then run at once.
+    Where gates and ups are multiplied together, and up to 32 tokens, a program has a multiprocessor to itself; else two
+    share one. A tile's inputs are shared out to as many programs as then run at once.
     """
     if machine.kind == "cpu":
         return FewTile(BLOCK_N, 64, 1 if gated else 2, 4, 1)
-    block_k = 128 if rows <= (64 if gated else 32) else 64
-    stage = 2 * block_k * (BLOCK_N * (2 if gated else 1) + rows)
-    room = machine.shared_memory // (1 if gated else 2) - RESERVED
-    stages = max(2, min(3 if gated else MOST_STAGES, room // stage))
-    shares = 2 * machine.cores // -(-outputs // BLOCK_N)
-    split = 1 if gated else max(1, min(MOST_SPLIT, shares, inputs // (8 * block_k)))
+    alone = gated or rows <= 32
+    room = machine.shared_memory // (1 if alone else 2) - RESERVED
+    column = 2 * (BLOCK_N * (2 if gated else 1) + rows)
+    block_k = (128 if rows <= 64 else 64) if gated else 256 if alone else 64
+    while 2 * block_k * column > room and block_k > 32:
+        block_k //= 2
+    stages = max(2, min(3 if gated else MOST_STAGES, room // (block_k * column)))
+    shares = (1 if alone else 2) * machine.cores // -(-outputs // BLOCK_N)
+    split = 1 if gated else max(1, min(MOST_SPLIT, shares, inputs // (4 * block_k)))
     return FewTile(BLOCK_N, block_k, split, 4, stages)
 
 
