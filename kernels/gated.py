@@ -15,15 +15,10 @@ import triton
 import triton.language as tl
 
 from .activations import gelu, silu
-from .early_start import begin, launch_options
 
 
 @triton.jit
-def _gated(
-    out, gate_up, rows,
-    GELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr,
-):  # fmt: skip
-    begin(OVERLAP)
+def _gated(out, gate_up, rows, GELU: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr):
     pieces: tl.constexpr = (COLUMNS + BLOCK - 1) // BLOCK
     row = (tl.program_id(0) // pieces).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
     column = tl.program_id(0) % pieces * BLOCK + tl.arange(0, BLOCK)[None, :]
@@ -36,21 +31,11 @@ def _gated(
     tl.store(out + row * COLUMNS + column, (active * up.to(tl.float32)).to(gate.dtype), mask=inside)
 
 
-def gated(
-    out: torch.Tensor,
-    gate_up: torch.Tensor,
-    activation: str,
-    rows: int,
-    block: int,
-    num_warps: int,
-    overlap: bool = False,
-) -> None:
+def gated(out: torch.Tensor, gate_up: torch.Tensor, activation: str, rows: int, block: int, num_warps: int) -> None:
     """Launch with tiles of `[rows, block]`, powers of two: out `[T, I]`, gate_up `[T, 2 I]`, contiguous, one dtype;
-    activation 'silu' or 'gelu'; overlap (early_start.py) needs compute capability 9.0. Checks nothing: see
-    `labllm.fusion`.
+    activation 'silu' or 'gelu'. Checks nothing: see `labllm.fusion`.
     """
     count, columns = out.shape
     _gated[(triton.cdiv(count, rows) * triton.cdiv(columns, block),)](
-        out, gate_up, count, GELU=activation == "gelu", ROWS=rows, COLUMNS=columns, BLOCK=block, OVERLAP=overlap,
-        num_warps=num_warps, **launch_options(overlap),
-    )  # fmt: skip
+        out, gate_up, count, GELU=activation == "gelu", ROWS=rows, COLUMNS=columns, BLOCK=block, num_warps=num_warps
+    )

@@ -22,8 +22,6 @@ import torch
 import triton
 import triton.language as tl
 
-from .early_start import begin, launch_options
-
 
 @triton.jit
 def _halves(x, at, inside, HALF: tl.constexpr):
@@ -51,10 +49,9 @@ def _rope_kv_write(
     out, q, k, v, k_cache, v_cache, positions, cos_sin, slot_mapping, q_weight, k_weight, k_scale, v_scale, eps,
     q_token, k_token, v_token, cache_block, cache_slot, cache_head, scale_head,
     Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
-    Q_ROWS: tl.constexpr, KV_ROWS: tl.constexpr, PAIRS: tl.constexpr, OVERLAP: tl.constexpr,
+    Q_ROWS: tl.constexpr, KV_ROWS: tl.constexpr, PAIRS: tl.constexpr,
 ):  # fmt: skip
     HALF: tl.constexpr = HEAD_DIM // 2
-    begin(OVERLAP)
     token = tl.program_id(0).to(tl.int64)
     pair = tl.arange(0, PAIRS)[None, :]
     q_head, kv_head = tl.arange(0, Q_ROWS)[:, None], tl.arange(0, KV_ROWS)[:, None]
@@ -95,7 +92,6 @@ def rope_kv_write(
     cos_sin: torch.Tensor,
     slot_mapping: torch.Tensor,
     num_warps: int,
-    overlap: bool = False,
     *,
     q_weight: torch.Tensor | None = None,
     k_weight: torch.Tensor | None = None,
@@ -104,8 +100,8 @@ def rope_kv_write(
     v_scale: torch.Tensor | None = None,
 ) -> None:
     """Launch: out `[T, Hq, D]` contiguous; q_weight and k_weight `[D]` in q's dtype, or neither; k_scale and v_scale
-    `[Hkv]` float32 of the same stride, which may be 0, or neither; overlap (early_start.py) needs compute capability
-    9.0; the others as for `labllm.fusion.rope_kv_write`, which checks them.
+    `[Hkv]` float32 of the same stride, which may be 0, or neither; the others as for `labllm.fusion.rope_kv_write`,
+    which checks them.
     """
     (tokens, q_heads, dim), kv_heads = q.shape, k.shape[1]
     _rope_kv_write[(tokens,)](
@@ -113,5 +109,5 @@ def rope_kv_write(
         q.stride(0), k.stride(0), v.stride(0), *k_cache.stride()[:3], 0 if k_scale is None else k_scale.stride(0),
         Q_HEADS=q_heads, KV_HEADS=kv_heads, HEAD_DIM=dim, BLOCK_SIZE=k_cache.shape[1],
         Q_ROWS=triton.next_power_of_2(q_heads), KV_ROWS=triton.next_power_of_2(kv_heads),
-        PAIRS=triton.next_power_of_2(dim // 2), OVERLAP=overlap, num_warps=num_warps, **launch_options(overlap),
+        PAIRS=triton.next_power_of_2(dim // 2), num_warps=num_warps,
     )  # fmt: skip

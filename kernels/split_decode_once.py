@@ -20,7 +20,6 @@ import torch
 import triton
 import triton.language as tl
 
-from .early_start import begin, launch_options
 from .paged_decode import VARYING, attend_keys, load_group, pages_of, store_group, visible
 from .split_decode import share, store_partial
 
@@ -61,9 +60,8 @@ def _split_decode_once(
     out, partial, lse, arrivals, q, k_cache, v_cache, block_table, seq_lens, scale, window,
     out_seq, out_head, q_seq, q_head, table_row, kv_block, kv_slot, kv_head,
     GROUP: tl.constexpr, ROWS: tl.constexpr, BLOCK_SIZE: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_N: tl.constexpr, MERGE_ROWS: tl.constexpr, CHUNK: tl.constexpr, OVERLAP: tl.constexpr,
+    BLOCK_N: tl.constexpr, MERGE_ROWS: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
-    begin(OVERLAP)
     head, split, sequence = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2).to(tl.int64)
     splits = tl.num_programs(1)
     first, last = visible(seq_lens, sequence, window)
@@ -115,10 +113,9 @@ def split_decode_once(
     block_n: int,
     num_warps: int,
     num_stages: int,
-    overlap: bool = False,
 ) -> None:
-    """Launch: tensors as for `split_decode`, and arrivals `[B, Hkv]` int32, zero before and after; overlap
-    (early_start.py) needs compute capability 9.0. Checks nothing: see `labllm.attention.paged`.
+    """Launch: tensors as for `split_decode`, and arrivals `[B, Hkv]` int32, zero before and after. Checks nothing: see
+    `labllm.attention.paged`.
     """
     (batch, q_heads, dim), (_, block_size, kv_heads, _) = q.shape, k_cache.shape
     group, splits = q_heads // kv_heads, lse.shape[2]
@@ -128,5 +125,5 @@ def split_decode_once(
         *out.stride()[:2], *q.stride()[:2], block_table.stride(0), *k_cache.stride()[:3],
         GROUP=group, ROWS=max(16, triton.next_power_of_2(group)), BLOCK_SIZE=block_size, HEAD_DIM=dim,
         BLOCK_D=max(16, triton.next_power_of_2(dim)), BLOCK_N=block_n, MERGE_ROWS=shape["ROWS"], CHUNK=shape["CHUNK"],
-        OVERLAP=overlap, num_warps=num_warps, num_stages=num_stages, **launch_options(overlap),
+        num_warps=num_warps, num_stages=num_stages,
     )  # fmt: skip

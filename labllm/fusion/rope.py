@@ -16,7 +16,6 @@ from torch import Tensor
 
 from labllm.fusion.check_rope import check_head_weights, check_rope
 from labllm.fusion.tiles import head_warps
-from labllm.hardware import can_start_early
 
 TURNED, NORMALISED = 32, 64  # elements of q a thread: a head that is reduced wants to be in one warp
 
@@ -32,16 +31,14 @@ def rope_kv_write(
     slot_mapping: Tensor,
     k_scale: Tensor | None = None,
     v_scale: Tensor | None = None,
-    overlap: bool = False,
 ) -> Tensor:
     """Turned q `[T, Hq, D]` contiguous; turned k and v go to their slots; slot -1 writes nothing.
 
     One dtype of float32, float16, bfloat16, one device; turned in float32. k_scale and v_scale go with float8_e4m3fn
-    caches, and with no others. overlap: start while the kernel before still runs, where the GPU can. Raises ValueError
-    for others.
+    caches, and with no others. Raises ValueError for others.
     """
     check_rope(q, k, v, k_cache, v_cache, positions, cos_sin, slot_mapping, k_scale, v_scale)
-    return _launch((q, k, v, k_cache, v_cache, positions, cos_sin, slot_mapping), k_scale, v_scale, {}, overlap)
+    return _launch((q, k, v, k_cache, v_cache, positions, cos_sin, slot_mapping), k_scale, v_scale, {})
 
 
 def qk_norm_rope_kv_write(
@@ -58,7 +55,6 @@ def qk_norm_rope_kv_write(
     eps: float = 1e-6,
     k_scale: Tensor | None = None,
     v_scale: Tensor | None = None,
-    overlap: bool = False,
 ) -> Tensor:
     """`rope_kv_write` of heads of q and k that are normalised first (RMSNorm over D, as in Qwen3), in the same launch.
 
@@ -67,12 +63,10 @@ def qk_norm_rope_kv_write(
     check_rope(q, k, v, k_cache, v_cache, positions, cos_sin, slot_mapping, k_scale, v_scale)
     check_head_weights(q, q_weight=q_weight, k_weight=k_weight)
     norm = {"q_weight": q_weight, "k_weight": k_weight, "eps": eps}
-    return _launch((q, k, v, k_cache, v_cache, positions, cos_sin, slot_mapping), k_scale, v_scale, norm, overlap)
+    return _launch((q, k, v, k_cache, v_cache, positions, cos_sin, slot_mapping), k_scale, v_scale, norm)
 
 
-def _launch(
-    arguments: tuple[Tensor, ...], k_scale: Tensor | None, v_scale: Tensor | None, norm: dict, overlap: bool
-) -> Tensor:
+def _launch(arguments: tuple[Tensor, ...], k_scale: Tensor | None, v_scale: Tensor | None, norm: dict) -> Tensor:
     q, k, *_ = arguments
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     if out.numel():
@@ -80,6 +74,5 @@ def _launch(
 
         warps = head_warps(q[0].numel(), NORMALISED if norm else TURNED)
         k_scale, v_scale = (scale if scale is None else scale.expand(k.shape[1]) for scale in (k_scale, v_scale))
-        overlap = overlap and can_start_early(q.device.type)
-        kernel.rope_kv_write(out, *arguments, warps, overlap, k_scale=k_scale, v_scale=v_scale, **norm)
+        kernel.rope_kv_write(out, *arguments, warps, k_scale=k_scale, v_scale=v_scale, **norm)
     return out

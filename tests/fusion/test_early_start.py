@@ -36,7 +36,7 @@ def chain(tokens: int, hidden: int, device: str) -> Callable[[bool], Tensor]:
         h, total = x, residual
         for _ in range(4):
             normed, total = fusion.add_rms_norm(h, total, weight, overlap=overlap)
-            h = fusion.swiglu(normed @ up.T, overlap) @ down.T
+            h = fusion.swiglu(normed @ up.T) @ down.T
             h, total = fusion.add_rms_norm(h, total, weight, overlap=overlap)
         return torch.cat((h, total))
 

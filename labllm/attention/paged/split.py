@@ -65,7 +65,8 @@ def split_decode_overlapped(
     tile: Tile | None = None,
 ) -> Tensor:
     """As `split_decode`, both launches starting early where the GPU can (capability 9.0)."""
-    return _launch("split_decode", q, k_cache, v_cache, block_table, seq_lens, window, workspace, tile, True)
+    how = {"overlap": can_start_early(q.device.type)}
+    return _launch("split_decode", q, k_cache, v_cache, block_table, seq_lens, window, workspace, tile, how)
 
 
 def split_decode_once(
@@ -92,7 +93,7 @@ def _launch(
     window: int | None,
     workspace: Workspace | None,
     tile: Tile | None,
-    overlap: bool = False,
+    how: dict[str, bool] | None = None,
 ) -> Tensor:
     check_paged(q, k_cache, v_cache, block_table, seq_lens, window)
     check_kernel(q, k_cache)
@@ -108,8 +109,7 @@ def _launch(
     room = (workspace.partial, workspace.lse) + ((workspace.arrivals,) if name == "split_decode_once" else ())
     scale = LOG2_E / math.sqrt(q.shape[2])
     launch = getattr(getattr(kernels, name), name)
-    overlap = overlap and can_start_early(q.device.type)
-    launch(out, *room, q, k_cache, v_cache, block_table, seq_lens, scale, window, *tile, overlap)
+    launch(out, *room, q, k_cache, v_cache, block_table, seq_lens, scale, window, *tile, **(how or {}))
     return out
 
 
