@@ -105,13 +105,13 @@ def _course_table(runs: dict[str, tuple[Moment, ...]]) -> pd.DataFrame:
     rows = []
     for plain, moved in list(zip(runs["rounding"], runs["GPTQ"], strict=True))[:: STEPS // 8]:
         left = moved.order[moved.done :]
-        drift = (moved.weight - first)[:, left].norm() / first[:, left].norm() if len(left) else torch.zeros(())
+        drift = (moved.weight - first)[:, left].norm() / first[:, left].norm() if len(left) else torch.nan
         rows.append(
             {
                 "columns rounded": moved.done,
                 "rounding: error (%)": 100 * plain.error,
                 "GPTQ: error (%)": 100 * moved.error,
-                "others moved by (%)": 100 * drift.item(),
+                "others moved by (%)": 100 * float(drift),
             }
         )
     return pd.DataFrame(rows)
@@ -132,11 +132,15 @@ def _spread_chart(weight: Tensor, sizes: Tensor, bits: int, title: str) -> Figur
     upper = fig.add_axes((box.x0, box.y0 + (LOWER + GAP) * inch, box.width, UPPER * inch))
     dress(upper)
     grid = grid_of(weight.reshape(1, -1), bits, symmetric=False)
-    for value in grid.values(torch.arange(2**bits)).flatten().tolist() if bits < 8 else ():
+    few = bits < 8
+    for value in grid.values(torch.arange(2**bits)).flatten().tolist() if few else ():
         upper.axvline(value, color=COLORS[1], linewidth=0.8, linestyle=":")
     upper.hist(weight.flatten().numpy(), bins=120, color=COLORS[0], edgecolor=PAPER, linewidth=0.2)
     upper.set_yscale("log")
-    name_axes(upper, "weight (dotted: the values that rounding allows)", "weights")
+    allowed = (
+        "dotted: the values that rounding allows" if few else f"rounding allows {2**bits} values, too many to draw"
+    )
+    name_axes(upper, f"weight ({allowed})", "weights in a bar")
     top = max(1, round(0.01 * len(sizes)))
     lower.bar(range(top), sizes[:top].numpy(), width=1.0, color=COLORS[1], hatch="////", edgecolor=PAPER, linewidth=0)
     lower.bar(range(top, len(sizes)), sizes[top:].numpy(), width=1.0, color=COLORS[0])

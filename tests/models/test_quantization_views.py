@@ -31,6 +31,12 @@ def test_the_courses_fit_on_their_axes(monkeypatch: pytest.MonkeyPatch):
     assert 0.5 * axes.get_ylim()[1] < top <= axes.get_ylim()[1]
 
 
+def test_after_the_last_column_no_others_are_left_to_move():
+    *_, before, last = gptq_steps().table.value.split("<tr>")
+    assert ">224<" in before and "–" not in before
+    assert ">256<" in last and last.count("–") == 1
+
+
 def test_planted_outliers_show_in_the_inputs_and_shrink_the_weights():
     weights, ratios = [], []
     for outliers in ("none", "planted"):
