@@ -126,7 +126,7 @@ class _Explorer:
             mine, differs = at_setting(tuple(self.records.values()), self.x, wanted, host)
             found += [] if machine == HERE and differs else mine
         shown = [r for r in found if r.rung in rungs]
-        numbers = table.frame(self.ladder, shown, self.x, here)
+        numbers = table.frame(self.ladder, shown, self.x, here, metric=quantity)
         if quantity == ROOFLINE:
             return View(*self._under_roofs(shown, here), numbers)
         about = (self.ladder, found, self.x, quantity)

@@ -6,6 +6,7 @@ one next to each point inside the axes. Cost: a pass over the labels; both are d
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ SIDES = [
     (x, y, ("center", "left", "right")[(x > 0) - (x < 0)], ("center", "bottom", "top")[(y > 0) - (y < 0)])
     for x, y in NEAR + FAR
 ]
+CROSSED = 5  # points from a mark within which a leader seems to be its own
 LINE = 11.5  # points from one line of a label to the next
 COLUMNS = 32
 
@@ -116,16 +118,18 @@ def beside(
     """Write each label next to its point inside the axes, on the first of SIDES where it hides nothing.
 
     `taken` are further data points to keep clear, `boxes` pixels with what it costs to hide one of them. Where no side
-    is free the label goes to the side that hides least.
+    is free the label goes to the side that hides least; a leader through another mark counts as hiding that mark.
     """
     figure = ax.figure
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     box = ax.get_window_extent()
     pixel = figure.dpi * POINT
     blocked = [*boxes]
+    marks = [tuple(ax.transData.transform((label.x, label.y))) for label in labels]
     blocked += [(around(ax, b.x, b.y, 8 * pixel), 4.0) for b in labels]
     blocked += [(around(ax, x, y, 2 * pixel), 1.0) for x, y in taken]
-    for label in labels:
+    for label, mark in zip(labels, marks, strict=True):
+        others = [other for other in marks if other != mark]
         best = None
         for dx, dy, ha, va in SIDES:
             far = abs(dx) + abs(dy) > 20
@@ -146,6 +150,9 @@ def beside(
             note.update_positions(renderer)
             extent = Text.get_window_extent(note, renderer)  # the words alone, without the leader
             hidden = sum(w * overlap(extent, other) for other, w in blocked) + 20 * outside(extent, box)
+            if far:
+                middle = ((extent.x0 + extent.x1) / 2, (extent.y0 + extent.y1) / 2)
+                hidden += sum(4 * (16 * pixel) ** 2 for o in others if aside(o, mark, middle) < CROSSED * pixel)
             if best is None or hidden < best[0] - 1e-9:
                 if best is not None:
                     best[1].remove()
@@ -162,6 +169,14 @@ def around(ax: Axes, x: float, y: float, radius: float) -> Bbox:
     """The pixels within `radius` of a data point."""
     px, py = ax.transData.transform((x, y))
     return Bbox.from_extents(px - radius, py - radius, px + radius, py + radius)
+
+
+def aside(point: tuple[float, float], start: tuple[float, float], end: tuple[float, float]) -> float:
+    """How far a point lies from the straight line between two others."""
+    (x, y), (x0, y0), (x1, y1) = point, start, end
+    along = ((x - x0) * (x1 - x0) + (y - y0) * (y1 - y0)) / (math.dist(start, end) ** 2 or 1.0)
+    part = min(1.0, max(0.0, along))
+    return math.dist(point, (x0 + part * (x1 - x0), y0 + part * (y1 - y0)))
 
 
 def overlap(a: Bbox, b: Bbox) -> float:

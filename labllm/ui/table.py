@@ -21,9 +21,12 @@ SHORT, FRAME = 16, "labllm-rows"  # rows that are shown without a frame
 TABLE = "border-collapse:collapse;color:inherit;background:transparent;font-size:.95em;line-height:1.35"
 
 
-def frame(ladder: Ladder, records: Iterable[Record], x: str, here: str | None = None) -> pd.DataFrame:
+def frame(
+    ladder: Ladder, records: Iterable[Record], x: str, here: str | None = None, metric: str | None = None
+) -> pd.DataFrame:
     """Columns: machine, rung, the field, time, the useful GB/s and GFLOP/s, percent of the ceiling, error, state.
 
+    A `metric` that some of the records carry is a column of its own, before the time; any other name adds none.
     Time is in µs, and in s where every record took a second at least.
     The ceiling is the measured one where the record knows it, else the datasheet's, and `of` says which.
     """
@@ -32,11 +35,14 @@ def frame(ladder: Ladder, records: Iterable[Record], x: str, here: str | None = 
     records = list(records)
     slow = min((r.seconds for r in records if r.seconds), default=0.0) >= 1
     time, scale = ("time (s)", 1.0) if slow else ("time (µs)", 1e6)
+    units = [r.metrics[metric].unit for r in records if metric in r.metrics]
+    named = [f"{metric} ({units[0]})" if units[0] else metric] if units else []
     rows = [
         {
             "machine": s.machine,
             "rung": r.rung,
             axis.title: r.workload[x],
+            **{title: _metric(r, metric) for title in named},
             time: _scaled(r.seconds, scale),
             "GB/s": _scaled(r.bandwidth, 1e-9),
             "GFLOP/s": _scaled(r.flop_rate, 1e-9),
@@ -48,7 +54,7 @@ def frame(ladder: Ladder, records: Iterable[Record], x: str, here: str | None = 
         for s in series(ladder, records, x, here)
         for r in sorted((*s.done, *s.missing), key=lambda r: (isinstance(r.workload[x], str), r.workload[x]))
     ]
-    columns = ["machine", "rung", axis.title, time, "GB/s", "GFLOP/s", "% of limit", "limit", "error", "state"]
+    columns = ["machine", "rung", axis.title, *named, time, "GB/s", "GFLOP/s", "% of limit", "limit", "error", "state"]
     table = pd.DataFrame(rows, columns=columns)
     return table.drop(
         columns=[
@@ -100,6 +106,11 @@ def _row(tag: str, values: Iterable[Any], numeric: Sequence[bool]) -> str:
 
 def _scaled(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
+
+
+def _metric(record: Record, name: str) -> float | None:
+    found = record.metrics.get(name)
+    return None if found is None else _scaled(found.value, 100.0 if found.unit == "%" else 1.0)
 
 
 def _limit(record: Record) -> str:

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from labllm.bench import Roof
+from labllm.bench.record import Metric
 from labllm.ui import curves, draw, heatmap, memory, roofline, shares, show, table
 from labllm.ui.series import missing_word
 
@@ -149,6 +150,15 @@ class TestTable:
         row = frame[(frame["rung"] == "sum") & (frame["size (numbers)"] == 64)].iloc[0]
         assert row["time (µs)"] == pytest.approx(3) and row["GFLOP/s"] == pytest.approx(128 / 3e-6 / 1e9)
         assert frame.iloc[-1]["state"] == "out of memory: it needs 9 GB"
+
+    def test_a_metric_that_is_asked_for_stands_before_the_time(self, toy, records) -> None:
+        given = {"TTFT": Metric(value=0.25, unit="s"), "occupancy": Metric(value=0.5, unit="%")}
+        carry = [records[0].model_copy(update={"metrics": given}), *records[1:]]
+        frame = table.frame(toy, carry, "size", HERE, metric="TTFT")
+        assert list(frame.columns[2:5]) == ["size (numbers)", "TTFT (s)", "time (µs)"]
+        assert sorted(frame["TTFT (s)"].dropna()) == [0.25] and frame["TTFT (s)"].isna().sum() == len(records) - 1
+        assert table.frame(toy, carry, "size", HERE, metric="occupancy")["occupancy (%)"].max() == 50
+        assert table.frame(toy, carry, "size", HERE, metric="speedup").equals(table.frame(toy, carry, "size", HERE))
 
     def test_state_says_everything_that_matters(self, record) -> None:
         text = table.state(record("sum", 64, 1e-6, shared=True, flags=("above the measured ceiling",)), old=True)
