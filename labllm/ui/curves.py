@@ -40,6 +40,7 @@ from labllm.ui.style import (
 
 ROW = 14 * POINT
 REACH = 3.0  # a limit far from every point may stretch the axis by this factor and no more
+FAR = 3  # places of the field behind a line's end, from which its name would be too far away in the margin
 NOTHING = Point(None, *[math.nan] * 4)  # a break of a line
 EMPTY = "Nothing is measured at these settings yet: press Run."
 
@@ -160,12 +161,12 @@ def _of(sheet: Sheet, value: Any) -> str:
 
 
 def _names(sheet: Sheet) -> tuple[list[Label], list[Label]]:
-    """Names for the right margin, and those that stand by a single mark far from it."""
-    names, alone, last = [], [], max(sheet.places.values(), default=0.0)
-    for s, points in sheet.lines:
-        end = points[-1]
+    """Names for the right margin, and those that stand by the end of a line, or by a single mark, far from it."""
+    names, alone = [], []
+    for s, (*before, end) in sheet.lines:
         name = Label(end.place, end.y, " · ".join([sheet.name(s), *s.remarks]), s.look.color)
-        (alone if len(points) == 1 and end.place < last else names).append(name)
+        behind = sum(place > end.place for place in sheet.places.values())
+        (alone if behind >= (FAR if before else 1) else names).append(name)
     return names, alone
 
 

@@ -198,6 +198,19 @@ def test_a_single_mark_far_from_the_margin_is_named_beside_it(toy, records, reco
     assert max(map(abs, note.get_position())) < 30, "in points from the mark"
 
 
+def test_a_line_that_ends_early_is_named_at_its_end(toy, record) -> None:
+    sizes = (16, 64, 256, 1024, 4096)
+    whole = [record("sum", size, 1e-7) for size in sizes]
+
+    def near(number: int) -> bool:
+        fig = draw(toy, [*whole, *(record("loop", size, 1e-6) for size in sizes[:number])])
+        (note,) = [t for t in fig.axes[0].texts if t.get_text() == "loop"]
+        assert note.xy == (sizes[number - 1], 1e-6)
+        return note.anncoords == "offset points"
+
+    assert [near(number) for number in (1, 2, 3, 5)] == [True, True, False, False]
+
+
 def test_what_is_set_otherwise_is_said_in_the_label(toy, records, record) -> None:
     away = [record("sum", size, 1e-7, host=AWAY, dtype="float16", of_ceiling=0.9) for size in (16, 64)]
     assert "sum · H200, float16" in words(draw(toy, [*records, *away]))
