@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from labllm.bench import Record
 from labllm.claims.claim import Claim, Verdict, missing
@@ -19,7 +19,7 @@ SPREAD = 8  # the ratio of lengths from which on the rule wants fine-grained bat
 
 def beats_static(records: Sequence[Record]) -> Verdict:
     """Claim v: the gain over the ratio of lengths beside the bound, measured where it is recorded, and simulated."""
-    about, found, origin = _best(records)
+    about, found, origin = next(_sweeps(records), ("", [], {}))
     if not found:
         return missing(BATCHING.name)
     other = _simulated(records) if about == PICO else ""
@@ -34,9 +34,10 @@ def beats_static(records: Sequence[Record]) -> Verdict:
 
 def from_eight_on(records: Sequence[Record]) -> Verdict:
     """Claim w: whether the gain begins where lengths differ more than eightfold."""
-    about, found, origin = _best(records)
-    below, above = [g for g in found if 1 < g.ratio <= SPREAD], [g for g in found if g.ratio > SPREAD]
-    if not below or not above:
+    wide = (sweep for sweep in _sweeps(records) if all(_sides(sweep[1])))
+    about, found, origin = next(wide, ("", [], {}))
+    below, above = _sides(found)
+    if not found:
         return missing(BATCHING.name, f"gains at ratios of lengths up to {SPREAD} and beyond")
     early = next((g for g in below if g.gain >= FELT), None)
     where = (
@@ -49,16 +50,20 @@ def from_eight_on(records: Sequence[Record]) -> Verdict:
     return Verdict("does not hold", where, **origin)
 
 
-def _best(records: Sequence[Record]) -> tuple[str, list[Gain], dict[str, str]]:
-    """Of whom, the gains, and their origin: measured ones of one machine, else simulated ones."""
+def _sides(found: Sequence[Gain]) -> tuple[list[Gain], list[Gain]]:
+    """The gains of lengths that differ up to SPREAD, and beyond."""
+    return [g for g in found if 1 < g.ratio <= SPREAD], [g for g in found if g.ratio > SPREAD]
+
+
+def _sweeps(records: Sequence[Record]) -> Iterator[tuple[str, list[Gain], dict[str, str]]]:
+    """Of whom, the gains, and their origin: measured ones of one machine, then simulated ones."""
     mine = one_machine([r for r in records if r.ladder == BATCHING.name])
     if found := gains(mine):
-        return PICO, found, {"machine": mine[0].host.name, "date": max(r.date for r in mine)}
+        yield PICO, found, {"machine": mine[0].host.name, "date": max(r.date for r in mine)}
     mine = [r for r in records if r.ladder == SIMULATED.name]
     if found := gains(mine, SIMULATED.name):
         about = f"{_named(mine)}, simulated"
-        return about, found, {"machine": "simulated, on any machine", "date": max(r.date for r in mine)}
-    return "", [], {}
+        yield about, found, {"machine": "simulated, on any machine", "date": max(r.date for r in mine)}
 
 
 def _told(found: Sequence[Gain]) -> str:

@@ -41,7 +41,8 @@ def whom_it_helps(records: Sequence[Record]) -> Verdict:
         return Verdict("holds", sentence, **origin)
     if not helped:
         return Verdict("does not hold", sentence, **origin)
-    condition = "it is said of the answers beside a long prompt, which stand still for shorter; the prompt is no sooner"
+    own = "sooner in some settings only" if sooner else "no sooner"
+    condition = f"it is said of the answers beside a long prompt, which stand still for shorter; the prompt is {own}"
     return Verdict("holds when", sentence, condition, **origin)
 
 

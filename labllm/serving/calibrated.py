@@ -57,12 +57,12 @@ def calibrate(records: Sequence[Record], spec: DeviceSpec = SPEC) -> StepTime | 
 def judged(records: Sequence[Record] | None = None) -> list[dict[str, object]]:
     """A row a record of the serving ladder: what was measured, and what the calibrated simulation says; none without.
 
-    Records of 1 and 32 requests made the calibration; the others judge it.
+    Records of 1 and 32 requests, which come first, made the calibration; the others judge it.
     """
     known = shipped("serving", H200) if records is None else records
     found, rows = calibrate(known), []
     mine = [r for r in known if r.rung == RUNG and r.seconds] if found else []
-    for r in sorted(mine, key=lambda r: r.workload["requests"]):
+    for r in sorted(mine, key=lambda r: (r.workload["requests"] not in BATCHES, r.workload["requests"])):
         run = predicted(Load(**r.workload), found)
         tokens = r.workload["requests"] * r.workload["answer"]
         rows.append(
@@ -74,7 +74,6 @@ def judged(records: Sequence[Record] | None = None) -> list[dict[str, object]]:
                 "simulated / measured": r.seconds / run.seconds,
                 "TTFT measured (s)": r.metrics["TTFT"].value,
                 "TTFT simulated (s)": run.metrics.percentile("ttft", 0.5),
-                "role": "calibrates" if r.workload["requests"] in BATCHES else "judges",
             }
         )
     return rows

@@ -37,20 +37,30 @@ class Gain(NamedTuple):
 
 
 def gains(records: Sequence[Record], ladder: str = BATCHING.name) -> list[Gain]:
-    """Gains over the ratio, all requests there at the beginning: of the machine and setting with the most ratios."""
+    """Gains over the ratio, all requests there at the beginning, of the pairs that `swept` finds."""
+    pairs: dict[int, dict[str, Record]] = defaultdict(dict)
+    for r in swept(records, ladder):
+        pairs[r.workload["ratio"]][r.rung] = r
+    return [_gain(ratio, pair) for ratio, pair in sorted(pairs.items())]
+
+
+def swept(records: Sequence[Record], ladder: str = BATCHING.name) -> list[Record]:
+    """Pairs of static and continuous over the ratio, all requests there at the beginning, in the order of the ratios.
+
+    They are of one setting on one machine: the one with the most ratios, and of equal ones a GPU's.
+    """
     settings: dict[tuple[Any, ...], dict[int, dict[str, Record]]] = defaultdict(lambda: defaultdict(dict))
     for r in records:
-        if (
-            r.ladder == ladder
-            and r.seconds
-            and r.workload["arrivals"] == "at once"
-            and r.rung in ("static", "continuous")
-        ):
+        if r.ladder == ladder and r.seconds and r.workload["arrivals"] == "at once" and r.rung in RUNGS:
             others = tuple(sorted((name, value) for name, value in r.workload.items() if name != "ratio"))
-            settings[r.host.name, others][r.workload["ratio"]][r.rung] = r
-    whole = [{ratio: pair for ratio, pair in by_ratio.items() if len(pair) == 2} for by_ratio in settings.values()]
-    best = max(whole, key=len, default={})
-    return [_gain(ratio, pair) for ratio, pair in sorted(best.items())]
+            settings[r.host.kind == "cuda", r.host.name, others][r.workload["ratio"]][r.rung] = r
+    whole = [
+        (len(pairs), gpu, pairs)
+        for (gpu, *_), by_ratio in settings.items()
+        if (pairs := {ratio: pair for ratio, pair in sorted(by_ratio.items()) if len(pair) == len(RUNGS)})
+    ]
+    _, _, best = max(whole, key=lambda found: found[:2], default=(0, False, {}))
+    return [pair[rung] for pair in best.values() for rung in RUNGS]
 
 
 def _gain(ratio: int, pair: Mapping[str, Record]) -> Gain:

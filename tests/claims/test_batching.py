@@ -10,7 +10,7 @@ import pytest
 from labllm.bench import Record
 from labllm.bench.record import Host, Spread, Work
 from labllm.claims import get
-from labllm.serving.gains import gains
+from labllm.serving.gains import gains, swept
 from labllm.serving.ladder import Traffic
 from labllm.serving.simulated_ladder import Fleet
 
@@ -44,6 +44,18 @@ def test_gains_stand_beside_the_bound_of_their_own_lengths() -> None:
     assert found[0].bound == pytest.approx(1) and [g.bound for g in found] == sorted(g.bound for g in found)
     alone = [r for r in sweep(lambda ratio: 2.0) if r.rung == "static"]
     assert gains(alone) == [] and found[0].row["gain (x)"] == pytest.approx(1.1)
+
+
+def test_of_machines_the_one_with_most_ratios_is_taken_and_of_equal_ones_the_gpu() -> None:
+    def on_cpu(records: list[Record]) -> list[Record]:
+        return [r.model_copy(update={"host": Host(name="CPU", kind="cpu", versions={})}) for r in records]
+
+    few, all_of_them = sweep(lambda ratio: 2.0, (1, 2)), sweep(lambda ratio: 2.0)
+    assert {r.host.name for r in swept([*on_cpu(all_of_them), *all_of_them])} == {"NVIDIA H200"}
+    found = swept([*few, *on_cpu(all_of_them)])
+    assert {r.host.name for r in found} == {"CPU"}
+    assert [(r.workload["ratio"], r.rung) for r in found[:3]] == [(1, "static"), (1, "continuous"), (2, "static")]
+    assert swept([]) == []
 
 
 def test_arrivals_over_time_are_another_question() -> None:
@@ -81,6 +93,12 @@ def test_w_asks_where_the_gain_begins() -> None:
     assert smooth.word == "does not hold" and "no step at 8" in smooth.sentence
     assert get("w").verdict(sweep(lambda ratio: 1.02 if ratio <= 8 else 1.8)).word == "holds"
     assert get("w").verdict(sweep(lambda ratio: 1.02)).word == "does not hold"
+
+
+def test_w_takes_the_simulation_where_what_was_measured_ends_too_early() -> None:
+    simulated = sweep(lambda ratio: ratio**0.5, ladder="simulated-batching")
+    verdict = get("w").verdict([*sweep(lambda ratio: 2.0, (1, 2, 4)), *simulated])
+    assert verdict.word == "does not hold" and verdict.machine == "simulated, on any machine"
 
 
 def test_without_records_there_is_no_verdict() -> None:

@@ -57,6 +57,12 @@ def test_x_does_not_hold_where_nobody_is_helped_and_holds_where_documents_are_so
     assert get("x").verdict(sweep({256: 0.2}, {256: 0.1})).word == "holds"
 
 
+def test_x_does_not_say_that_no_document_is_sooner_where_one_is():
+    later, sooner = sweep({256: 0.01}, {256: 0.2}), sweep({256: 0.02}, {256: 0.1}, "long-prompts", Visit)
+    assert get("x").verdict(later).condition.endswith("the prompt is no sooner")
+    assert get("x").verdict([*later, *sooner]).condition.endswith("the prompt is sooner in some settings only")
+
+
 def test_x_names_the_real_engine_beside_the_simulation():
     live = sweep({256: 0.02}, {256: 0.21}, "long-prompts", Visit)
     both = get("x").verdict([*sweep({256: 0.01}, {256: 0.21}), *live])

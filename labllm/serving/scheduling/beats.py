@@ -37,6 +37,6 @@ def beats(runs: Mapping[str, Run], title: str, subtitle: str = "") -> Picture:
 
 
 def conclusion(runs: Mapping[str, Run]) -> str:
-    """The longest hole of the median answer in each run."""
+    """The longest gap of the median answer in each run."""
     parts = [f"{engineering(quantile(longest_gaps(run), 0.5), 's')} ({name})" for name, run in runs.items()]
-    return f"At its longest, the median answer stands still for {', '.join(parts)}."
+    return f"Longest gap of an answer, in the median: {', '.join(parts)}."

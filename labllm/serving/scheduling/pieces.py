@@ -37,7 +37,7 @@ def row(step_time: StepTime, tokens: int, budget: int) -> dict[str, object]:
         "waits for": "arithmetic" if read.intensity > ridge(step_time) else "memory",
         "longest step (ms)": 1e3 * read.longest,
         "steps": read.steps,
-        "read after (ms)": 1e3 * read.seconds,
+        "document read after (ms)": 1e3 * read.seconds,
         "keys read (thousands)": read.keys / 1e3,
     }
 
