@@ -139,15 +139,15 @@ def _compared(
     q = sheet.y
     ranked = sorted(((values[last], rung) for rung, values in mine.items() if last in values), reverse=not q.falls)
     (best, winner), (worst, loser) = ranked[0], ranked[-1]
-    text = f"With {_of(sheet, last)} {place}, {winner} "
+    text = f"With {_of(sheet, last)} {place}, "
     if q.name == "speedup":
-        text += f"is {engineering(best, 'x')} as fast as {sheet.base}"
+        behind = f"nothing is faster than {sheet.base} and {loser} is {engineering(worst, 'x')} as fast"
+        text += behind if winner == sheet.base else f"{winner} is {engineering(best, 'x')} as fast as {sheet.base}"
     else:
         ratio = max(best, worst) / min(best, worst) if min(best, worst) > 0 else 1.0
-        text += f"{q.verb} {engineering(best, q.unit)} and {loser} {engineering(worst, q.unit)}"
+        text += f"{winner} {q.verb} {engineering(best, q.unit)} and {loser} {engineering(worst, q.unit)}"
         text += f", a factor of {engineering(ratio, 'x')[:-1]}" if ratio > 1.05 else ", which is as good as equal"
-        bound = limit.at.get(sheet.places[last]) if limit else None
-        if limit and bound:
+        if limit and (bound := limit.at.get(sheet.places[last])):
             share = bound / best if q.falls else best / bound
             text += "; " + reaches(winner, share, f"{limit.source} limit")
     early = [mine[rung].get(first) for rung in (winner, loser)]

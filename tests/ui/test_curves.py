@@ -160,6 +160,8 @@ def test_the_sentence_names_winner_factor_and_turn(toy, records) -> None:
         "with 16 numbers it is the other way round."
     )
     assert "sum is 4x as fast as loop" in curves.conclusion(toy, records, "size", "speedup", here=HERE)
+    behind = curves.conclusion(toy, records, "size", "speedup", here=HERE, baseline="sum")
+    assert "nothing is faster than sum and loop is 0.25x as fast; with 16 numbers it is the other way" in behind
 
 
 def test_the_sentence_takes_words_in_the_order_of_the_axis(toy, record) -> None:
