@@ -43,7 +43,7 @@ def conclusion(records: Sequence[Record], roof: Roof) -> str:
         text += f"; it reaches {engineering(took[LIBRARY].seconds / best.seconds, '%')} of {LIBRARY}'s speed"
     above = [r.rung for r in mine if r.flop_rate > attainable_rate(*_place(r, roof))]
     if above:
-        text += f". Above the slope stands what caches answered much of: {', '.join(above)}"
+        text += f". Caches answered much of what these asked for, so they stand above the slope: {', '.join(above)}"
     return f"{text}."
 
 

@@ -39,7 +39,7 @@ def conclusion(records: Sequence[Record], first: str = "eager", last: str = "cud
     text += f", {times(a.seconds / b.seconds)} as fast"
     for name in COUNTED:
         if name in a.metrics and name in b.metrics:
-            text += f"; {a.metrics[name].value:.0f} {name} to {b.metrics[name].value:.0f}"
+            text += f"; {a.metrics[name].value:,.0f} {name} to {b.metrics[name].value:,.0f}"
     return f"{text}.{_host(timed.values())}"
 
 

@@ -36,7 +36,7 @@ def test_the_sentence_gives_gain_bytes_and_share() -> None:
 
 
 def test_only_points_above_the_slope_were_served_by_caches() -> None:
-    assert "caches answered much of: Hopper." in conclusion(RECORDS, ROOF)
+    assert "they stand above the slope: Hopper." in conclusion(RECORDS, ROOF)
     slow = [timed("naive", 40e-3), timed("registers", 4e-3)]
     assert "aches" not in conclusion(slow, ROOF) and "torch" not in conclusion(slow, ROOF)
 
