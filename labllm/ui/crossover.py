@@ -1,8 +1,8 @@
 """Every rung against one baseline over a field: where each way begins or ends to pay.
 
 A row is a rung, a column a value of the field, a cell the baseline's time over the rung's. Cells where the rung loses
-are hatched, so that the picture does not depend on colour; a cell without a time says why. The best rung of each column
-has a thick frame.
+are hatched, so that the picture does not depend on colour; the caption says why a cell has no time. The best rung of
+each column has a thick frame.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from labllm.ui.style import FONT, INK, LESS, MUTED, PAPER, count, name_axes, pag
 
 @dataclass(frozen=True)
 class Standing:
-    """ratio[rung, value]: the baseline's time over the rung's; reason where there is none."""
+    """ratio[rung, value]: the baseline's time over the rung's; reason where the rung was not timed there."""
 
     rungs: tuple[str, ...]
     values: tuple[Any, ...]
@@ -48,14 +48,13 @@ class Standing:
         base = {r.workload[x]: r.seconds for r in mine if r.rung == baseline and r.seconds}
         if not base:
             raise ValueError(f"there is no timed record of {baseline!r} to compare with; measure it first")
-        ratio, reason = {}, {}
-        for r in mine:
-            place = r.rung, r.workload[x]
-            if r.seconds and r.workload[x] in base:
-                ratio[place] = base[r.workload[x]] / r.seconds
-            else:
-                reason[place] = missing_word(r)
+        ratio = {
+            (r.rung, r.workload[x]): base[r.workload[x]] / r.seconds
+            for r in mine
+            if r.seconds and r.workload[x] in base
+        }
         ran = [name for name in names if any(rung == name for rung, _ in ratio)]
+        reason = {(r.rung, r.workload[x]): missing_word(r, ran=True) for r in mine if not r.seconds and r.rung in ran}
         dates = tuple(sorted({r.date for r in mine}))
         return cls(tuple(ran), tuple(sorted(base)), ratio, reason, settings[0], mine[0].host.name, dates)
 
@@ -69,7 +68,8 @@ def chart(
 ) -> Figure:
     """How many times as fast as `baseline` each of `rungs` (default: all that ran) is, over field `x`."""
     s = Standing.of(ladder, records, baseline, x, rungs)
-    caption = f"cells: {baseline}'s time over the rung's; hatched: it loses; framed: fastest of its column\n"
+    caption = f"cells: {baseline}'s time over the rung's; hatched: it loses; framed: fastest of its column"
+    caption += "".join(f"; -: {word}" for word in sorted(set(s.reason.values()))) + "\n"
     caption += f"{short_name(s.host)}, {', '.join(s.dates)}"
     left = 0.25 + 0.085 * max(len(rung) for rung in s.rungs)
     fig, ax = page(

@@ -21,7 +21,7 @@ from labllm.ui.phrase import amount
 from labllm.ui.style import Look, count, engineering, look
 
 HERE = "here"
-NOT_TIMED = "checked, not timed"
+NOT_TIMED, NOT_THESE = "checked, not timed", "does not take these"
 WORDS = {
     "wrong": "wrong answer",
     "failed": "failed",
@@ -168,8 +168,10 @@ def _one_setting(records: Sequence[Record], x: str, host: str) -> None:
         raise ValueError(f"the records of {host} mix settings of {', '.join(mixed)}; keep one of each")
 
 
-def missing_word(record: Record) -> str:
-    """Why a record has no time, in two or three words."""
+def missing_word(record: Record, ran: bool = False) -> str:
+    """Why a record has no time, in two to four words; `ran` where the rung has a time at other values of the field."""
+    if ran and record.status == "cannot run here":
+        return NOT_THESE
     return WORDS.get(record.status, NOT_TIMED)
 
 

@@ -17,7 +17,6 @@ from labllm.ui.quantity import Quantity, quantity
 from labllm.ui.series import Series, elsewhere, field, missing_word, provenance, say, series, setting
 
 FEW = 2  # fields that a label still names one by one
-NOT_THESE = "does not take these"  # of a rung that ran with other values of the field
 
 
 class Point(NamedTuple):
@@ -114,9 +113,7 @@ class Sheet:
         for s in self.found:
             grouped: dict[str, list[float]] = {}
             for record in s.missing:
-                refused = s.done and record.status == "cannot run here"
-                word = NOT_THESE if refused else missing_word(record)
-                grouped.setdefault(word, []).append(self.places[self.value(record)])
+                grouped.setdefault(missing_word(record, bool(s.done)), []).append(self.places[self.value(record)])
             gaps += [(s, word, places) for word, places in grouped.items() if s not in self._absent]
         return gaps
 

@@ -56,6 +56,7 @@ def test_the_picture_has_a_row_a_rung_and_a_column_a_value() -> None:
     assert [t.get_text() for t in ax.get_xticklabels()] == ["1", "64"]
     texts = [t.get_text() for t in ax.texts]
     assert "0.50x" in texts and "4x" in texts and "-" in texts
+    assert "-: does not take these" in " ".join(t.get_text() for t in ax.figure.texts)
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
