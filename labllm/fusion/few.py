@@ -20,8 +20,8 @@ from labllm.fusion.check import check_kernel, check_weight
 from labllm.hardware import Machine, can_start_early, this_machine
 
 MOST_TOKENS = 128
-GATED, SHARED = (17, 128), (2, 64)  # fewest and most tokens for which it beats a GEMM, as measured on Hopper
-MOST_STAGES, MOST_SPLIT = 4, 8
+GATED, SHARED = (17, 128), (2, 32)  # fewest and most tokens for which it beats a GEMM, as measured on Hopper
+MOST_STAGES, MOST_SPLIT = 6, 8
 BLOCK_N, RESERVED = 64, 2048  # the rows that tensor cores want; bytes of shared memory besides the tiles
 MOST_TILES = 1 << 14
 
@@ -61,20 +61,18 @@ def few_linear(
 def few_tile(rows: int, outputs: int, inputs: int, gated: bool, machine: Machine) -> FewTile:
     """The tile for `rows` padded tokens, with as many stages as shared memory holds, two at least.
 
-    Where gates and ups are multiplied together, and up to 32 tokens, a program has a multiprocessor to itself; else two
-    share one. A tile's inputs are shared out to as many programs as then run at once.
+    A program has a multiprocessor to itself; a tile's inputs are shared out to as many programs as then run at once.
     """
     if machine.kind == "cpu":
         return FewTile(BLOCK_N, 64, 1 if gated else 2, 4, 1)
-    alone = gated or rows <= 32
-    room = machine.shared_memory // (1 if alone else 2) - RESERVED
+    room = machine.shared_memory - RESERVED
     column = 2 * (BLOCK_N * (2 if gated else 1) + rows)
-    block_k = (128 if rows <= 64 else 64) if gated else 256 if alone else 64
+    block_k = 128 if rows <= 64 else 64
     while 2 * block_k * column > room and block_k > 32:
         block_k //= 2
     stages = max(2, min(3 if gated else MOST_STAGES, room // (block_k * column)))
-    shares = (1 if alone else 2) * machine.cores // -(-outputs // BLOCK_N)
-    split = 1 if gated else max(1, min(MOST_SPLIT, shares, inputs // (4 * block_k)))
+    shares = machine.cores // -(-outputs // BLOCK_N)
+    split = 1 if gated else max(1, min(MOST_SPLIT, shares, inputs // (8 * block_k)))
     return FewTile(BLOCK_N, block_k, split, 4, stages)
 
 
