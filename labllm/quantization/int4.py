@@ -22,8 +22,7 @@ from labllm.quantization.tiles import Strip, Tile, strip_for, tile_for
 from labllm.quantization.wide import why_not_wide, wide
 
 FEW = 1  # tokens up to which the product for a few is faster
-SIZES = (16, 32, 64, 128, 256, 512)
-WIDER = (32, 256, 512)  # up to which of these sizes, from the one before, the product for tens of tokens is faster
+SOME = 64  # tokens up to which `fused` is faster than `wide`
 MANY = 1024  # tokens from which dequantising once is faster
 OTHERS_MANY = 512  # the same where there is no such product
 
@@ -36,8 +35,7 @@ def linear(x: Tensor, weight: KernelWeight) -> Tensor:
     hopper = not why_not_wide(weight.shape[1], group, device)
     if tokens >= (MANY if hopper else OTHERS_MANY):
         return dequantize_then_multiply(x, weight)
-    size = next((size for size in SIZES if tokens <= size), SIZES[-1])
-    return wide(x, weight) if hopper and size in WIDER else fused(x, weight)
+    return wide(x, weight) if hopper and tokens > SOME else fused(x, weight)
 
 
 def fused(x: Tensor, weight: KernelWeight, tile: Tile | None = None) -> Tensor:

@@ -61,6 +61,7 @@ class WideTile(NamedTuple):
 
 SMALLEST_SHARED = 99 * 1024  # bytes that any GPU of compute capability 8.0 or newer gives a program
 FILLED = 0.8  # share of the places from which the next kernel may start early: fewer, and it crowds the free ones
+LARGE = 1 << 25  # weights from which tiles of some tens of tokens are wide, and an early start pays
 
 
 def tile_for(tokens: int, outputs: int, inputs: int, group_size: int, zeros: bool, machine: Machine) -> Tile:
@@ -68,12 +69,14 @@ def tile_for(tokens: int, outputs: int, inputs: int, group_size: int, zeros: boo
 
     A multiprocessor holds so many programs of a tile as its registers allow: that many times its cores are the places.
     """
-    wide = -(-outputs // BLOCK) % 2 == 0
+    wide, large = -(-outputs // BLOCK) % 2 == 0, outputs * inputs >= LARGE
     block_k = 128 if inputs % 128 == 0 and group_size % 128 == 0 else 64
     block_m = next(size for size in (16, 32, 64, 128) if tokens <= size or size == 128)
     if block_m == 16:
         tile = Tile(16, 2 * BLOCK, block_k, 1, 4, 3) if wide and not zeros else Tile(16, BLOCK, block_k, 1, 4, 4)
         places = (4 if tile.block_n > BLOCK else 7) * machine.cores
+    elif block_m == 32 and wide and large:
+        tile, places = Tile(32, 2 * BLOCK, block_k, 1, 8, 3), 2 * machine.cores
     elif block_m < 128 and wide and outputs >= FILLED * 2 * BLOCK * machine.cores:
         tile, places = Tile(block_m, 2 * BLOCK, block_k, 1, 8, 6), machine.cores
     else:
@@ -81,8 +84,8 @@ def tile_for(tokens: int, outputs: int, inputs: int, group_size: int, zeros: boo
     tile = _fitting(tile, max(machine.shared_memory, SMALLEST_SHARED))
     tiles = -(-outputs // tile.block_n) * -(-tokens // block_m)
     split = max(1, min(SPLITS, inputs // tile.block_k // 4, places // tiles))
-    early = tiles * split >= FILLED * places
-    return tile._replace(split=split, ahead=(2 if block_m == 16 else 0) if early else None)
+    early = tiles * split >= FILLED * places and (large or block_m != 32)
+    return tile._replace(split=split, ahead=0 if early else None)
 
 
 def shared_bytes(tile: Tile) -> int:
@@ -118,12 +121,17 @@ def few_tile(tokens: int, inputs: int, gated: bool) -> FewTile:
     return tile._replace(sets=share, blocks=max(1, tile.blocks // share), registers=None)
 
 
-WIDE = {16: (4, 6, 3), 32: (4, 8, 3), 64: (4, 8, 2), 128: (4, 5, 2)}  # warps, stages, programs a multiprocessor
+WIDE = {16: (4, 6, 3), 32: (4, 8, 3), 64: (4, 8, 2), 128: (4, 4, 2)}  # warps, stages, programs a multiprocessor
+EVEN = 0.9  # share of the multiprocessors in use at which further ranges of K cost more than they give
 
 
 def wide_tile(tokens: int, outputs: int, inputs: int, cores: int) -> WideTile:
-    """As many ranges of K as give each multiprocessor its programs."""
+    """As many ranges of K as give each multiprocessor its programs; for 128 tokens, whose sums weigh as much as the
+    weights, so few as keep all of them busy.
+    """
     block_m = next(size for size in (16, 32, 64, 128) if tokens <= size or size == 128)
     warps, stages, programs = WIDE[block_m]
     tiles = -(-outputs // (32 * warps)) * -(-tokens // block_m)
-    return WideTile(block_m, max(1, min(SPLITS, inputs // 512, programs * cores // tiles)), warps, stages)
+    most = max(1, min(SPLITS, inputs // 512, programs * cores // tiles))
+    even = (n for n in range(1, most) if block_m == 128 and tiles * n >= EVEN * cores * -(-tiles * n // cores))
+    return WideTile(block_m, next(even, most), warps, stages)

@@ -165,6 +165,12 @@ def test_tiles_of_every_shape() -> None:
                 assert cut.block_m in (16, 32, 64, 128) and cut.num_warps in (4, 8) and 1 <= cut.split <= inputs // 128
 
 
+def test_sums_of_many_tokens_are_cut_no_further_than_keeps_all_multiprocessors_busy() -> None:
+    assert wide_tile(128, 4096, 14336, 132).split == 4 and wide_tile(64, 4096, 14336, 132).split == 8
+    assert wide_tile(512, 4096, 14336, 132).split == 1, "128 tiles are enough"
+    assert wide_tile(128, 14336, 4096, 132).split == 2, "no number of ranges fills the last round"
+
+
 @pytest.mark.parametrize("parts", [1, 3])
 def test_sums_of_ranges_are_added_up(parts: int) -> None:
     given = torch.randn(parts, 7, 300, generator=torch.Generator().manual_seed(parts)).to(DEVICE)
