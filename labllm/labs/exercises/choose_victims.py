@@ -51,6 +51,10 @@ def _never_itself(keys: list[float], gives: Numbers, asks: int, free: int) -> Nu
     return _set_back(order, gives, asks, free)
 
 
+def _keeps_its_seat(keys: list[float], gives: Numbers, asks: int, free: int) -> Numbers:
+    return [victim for victim in reference(keys, gives, asks, free) if victim != asks]
+
+
 def _one(keys: list[float], gives: Numbers, asks: int, free: int) -> Numbers:
     return reference(keys, gives, asks, free)[:1]
 
@@ -117,6 +121,10 @@ if that is the request that asks, it goes too, and needs no block any more""",
         Mistake("It takes the last of the list; the order of the policy is that of `keys`.", _last_in_list),
         Mistake("Of two with equal keys it sets back the first one.", _first_of_equals),
         Mistake("It spares the one who asks, and sets back somebody who stands before it in the line.", _never_itself),
+        Mistake(
+            "The one who asks keeps its seat when its turn has come: it has no block to go on, so it goes as well.",
+            _keeps_its_seat,
+        ),
         Mistake("It sets back one and stops, although that one's blocks are shared and none became free.", _one),
         Mistake("It sets somebody back although a block is free.", _always),
         Mistake("It goes on after the one who asks has gone: who has no seat needs no block.", _itself_unnoticed),

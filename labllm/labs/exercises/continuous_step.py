@@ -86,6 +86,10 @@ def _writes_nothing(running: Numbers, waiting: Numbers, max_num_seqs: int) -> No
     _admit(running, waiting, max_num_seqs - len(running))
 
 
+def _binds_new_lists(running: Numbers, waiting: Numbers, max_num_seqs: int) -> None:
+    reference(list(running), list(waiting), max_num_seqs)
+
+
 def _the_new_wait_a_step(running: Numbers, waiting: Numbers, max_num_seqs: int) -> None:
     free = max_num_seqs - len(running)
     _write(running)
@@ -150,7 +154,16 @@ returns nothing; both lists are changed in place""",
         Mistake("Whoever took a seat still stands in the line, and will be served twice.", _stays_in_line),
         Mistake("Ended requests keep their seats: with no token left to write they must go.", _ended_keep_seats),
         Mistake("It lets requests go a token too early: with 1 left after the step they still run.", _leaves_too_early),
-        Mistake("Nobody writes: each request that runs has one token less to write after the step.", _writes_nothing),
+        Mistake(
+            "Nobody writes: each request that runs has one token less to write after the step. (`running = ...` gives "
+            "the name to a new list; `running[:] = ...` changes the one that is there.)",
+            _writes_nothing,
+        ),
+        Mistake(
+            "Both lists are as they were: `running = ...` gives the name to a new list; change the one that is there, "
+            "with `running[:] = ...`, `append` and `pop`.",
+            _binds_new_lists,
+        ),
         Mistake(
             "Those who just came in write nothing in their first step; everyone who runs does.", _the_new_wait_a_step
         ),

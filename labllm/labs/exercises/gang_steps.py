@@ -35,6 +35,11 @@ def _rows(lengths: Numbers, seats: int) -> int:
     return sum(len(gang) * max(gang) for gang in _gangs(lengths, seats))
 
 
+def _percent(lengths: Numbers, seats: int) -> Answer:
+    steps, useful = reference(lengths, seats)
+    return steps, 100 * useful
+
+
 def _sorted_first(lengths: Numbers, seats: int) -> Answer:
     return reference(sorted(lengths, reverse=True), seats)
 
@@ -140,6 +145,7 @@ steps is the sum over gangs; useful = rows that wrote a token somebody wanted / 
         Mistake("Seats that nobody took count as computed; a smaller last gang has fewer rows.", _empty_seats_too),
         Mistake("It gives the share that was wasted; useful is one minus that.", _wasted),
         Mistake("The fraction is upside down: a share is at most 1.", _upside_down),
+        Mistake("It gives percent; a share is a number from 0 to 1.", _percent),
         Mistake(
             "Every gang is charged with the longest answer of all; each goes on to its own longest.", _longest_of_all
         ),

@@ -97,7 +97,8 @@ unread   for each request, the best first, the tokens that are not computed yet;
          Who has 1 decodes, or reads the last token of its prompt: it gets its next token by this step.
 returns  tokens of this step for each request, in the same order""",
     formula="""
-each 1 first; then, in the order of the list, min(unread, what is left of the budget)""",
+who has 1 unread gets it first; then the others, in the order of the list:
+min(unread, what is left of the budget)""",
     reference=reference,
     library="labllm.serving.schedulers.chunked.ChunkedScheduler",
     cases=(
