@@ -64,10 +64,10 @@ def ready(task: Task, config: EngineConfig) -> Ready:
 
 
 def sized(config: EngineConfig, task: Task) -> EngineConfig:
-    """`config` with the task's sizes; where prompts may not be cut, a step takes the longest at least."""
+    """`config` with the task's sizes; where prompts may not be cut, a step takes the longest beside all decodes."""
     tokens = task.max_num_batched_tokens
     if tokens is not None and not config.enable_chunked_prefill:
-        tokens = max(tokens, task.max_model_len)
+        tokens = max(tokens, task.max_model_len + task.max_num_seqs)
     return config.but(max_num_seqs=task.max_num_seqs, max_model_len=task.max_model_len, max_num_batched_tokens=tokens)
 
 

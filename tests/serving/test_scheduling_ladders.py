@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from labllm.bench import measure
+from labllm.serving.config import CONTINUOUS
+from labllm.serving.rungs import Task, sized
 from labllm.serving.scheduling import chats, chunks, lines, pools
 from labllm.serving.scheduling.beats import TOKEN, beats, rows
 from labllm.serving.scheduling.felt import gap_figures, longest_gaps, of, quantile, read_again
-from labllm.serving.scheduling.live import VISITS, Visit, serve_once
+from labllm.serving.scheduling.live import VISITS, Visit, serve_once, visit
 from labllm.serving.scheduling.pieces import read_in_pieces, ridge, row
 from labllm.serving.scheduling.virtual import FLEETS, SMALL, fleet_step_time, run
+from labllm.serving.simulation import simulate
 
 LADDERS = (chunks.CHUNKS, chats.CHATS, pools.POOLS, lines.LINES)
 MIXTURE = chunks.Mixture(512, rate=20, requests=48, answer=32)
@@ -136,3 +140,13 @@ def test_reading_in_pieces_by_hand():
     assert [row(h200, 8192, budget)["waits for"] for budget in (32, 8208)] == ["memory", "arithmetic"]
     with pytest.raises(ValueError, match="leave nothing"):
         read_in_pieces(h200, 8192, 16)
+
+
+def test_a_whole_document_does_not_wait_for_the_answers_beside_it():
+    w = Visit(1024)
+    task = Task(None, visit(w), None, w.chats + w.documents, w.max_num_batched_tokens)
+    one = simulate(task.trace, sized(CONTINUOUS, task), fleet_step_time(SMALL))
+    documents = [r for r in one.requests if r.num_prompt == w.document]
+    assert max(r.token_times[0] - r.arrival for r in documents) < 0.3
+    answers = [r for r in one.requests if r.num_prompt != w.document]
+    assert min(max(b - a for a, b in pairwise(r.token_times)) for r in answers) > 0.1, "every chat meets a document"

@@ -61,11 +61,11 @@ def fleet_step_time(name: str) -> StepTime:
 
 
 def serve(task: Task, config: EngineConfig) -> Run:
-    """The whole trace under `config`, sized for its longest request; whole prompts must fit a step."""
+    """The whole trace under `config`, sized for its longest request; a whole prompt fits a step beside all decodes."""
     length = longest(task.trace)
     tokens = config.max_num_batched_tokens
     if tokens is not None and not config.enable_chunked_prefill:
-        config = config.but(max_num_batched_tokens=max(tokens, length))
+        config = config.but(max_num_batched_tokens=max(tokens, length + config.max_num_seqs))
     return simulate(task.trace, config.but(max_model_len=length), task.step_time)
 
 
