@@ -1,6 +1,6 @@
 """`predict` keeps a guess before a measurement; `reflect` sets the two side by side. What surprises is what teaches.
 
-What nobody could measure is computed: then the card says 'by formula' in place of 'measured'.
+What nobody could measure is computed: then the card says 'by formula' or 'simulated' in place of 'measured'.
 
 Kept in `$LABLLM_HOME/predictions`, one file a guess, so a guess outlives the kernel.
 """
@@ -19,7 +19,7 @@ from labllm.labs.card import Card
 from labllm.labs.progress import now
 
 Rows = tuple[tuple[str, str], ...]
-ORIGINS = {"measured": "the measurement", "by formula": "the formula's result"}
+ORIGINS = {"measured": "the measurement", "by formula": "the formula's result", "simulated": "the simulation"}
 
 
 def predict(name: str, value: float | None, unit: str) -> Card:
@@ -48,7 +48,7 @@ def reflect(name: str, value: float, origin: str = "measured") -> Card:
     """
     _named(name)
     if origin not in ORIGINS:
-        raise ValueError(f"a value is {' or '.join(ORIGINS)}, not {origin!r}")
+        raise ValueError(f"a value is {', '.join(ORIGINS)}, not {origin!r}")
     number = _finite(value, ORIGINS[origin])
     kept, notes = _kept(name)
     unit = str(kept.get("unit", ""))

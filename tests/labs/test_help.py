@@ -70,7 +70,7 @@ def test_what_was_computed_is_not_called_measured():
     text = str(reflect("share", 12.0, "by formula"))
     assert "by formula: 12 %" in text and "above the formula's result by a factor of 2.0" in text
     assert "measure" not in text
-    with pytest.raises(ValueError, match="measured or by formula, not 'guessed'"):
+    with pytest.raises(ValueError, match="measured, by formula, simulated, not 'guessed'"):
         reflect("share", 12.0, "guessed")
 
 
