@@ -24,6 +24,7 @@ from labllm.fusion.rope_ladder import (
     kv_sizes,
     q_bytes,
     qkv_elements,
+    too_many_programs,
     turned,
     written,
 )
@@ -127,6 +128,7 @@ QK_NORM_ROPE_KV_WRITE = Ladder(
             _apart,
             "two norms by the library, then one launch: q and k are written and read once more",
             "rope_kv_write",
+            refuses=too_many_programs,
             moved=_apart_cost,
             memory=lambda w: 3.0 * q_bytes(w),
         ),
@@ -135,6 +137,7 @@ QK_NORM_ROPE_KV_WRITE = Ladder(
             _fused,
             "one launch: a head is normalised in the registers in which it is turned",
             "rope_kv_write",
+            refuses=too_many_programs,
             memory=q_bytes,
         ),
     ),

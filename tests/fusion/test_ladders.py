@@ -8,10 +8,13 @@ import pytest
 import torch
 
 from labllm.bench import KernelClock, Ladder, measure
+from labllm.fusion import rope_ladder
 from labllm.fusion.gated_ladder import GATED, Gates
 from labllm.fusion.norm_ladders import ADD_LAYER_NORM_GELU, ADD_RMS_NORM
+from labllm.fusion.rope_ladder import KvWrite
 from labllm.fusion.vertical import Rows
 from labllm.hardware import triton_mode
+from labllm.ladders import ladder
 
 RUNGS = {
     "add-rms-norm": ("eager", "triton", "triton, in place", "F.rms_norm"),
@@ -68,6 +71,14 @@ def test_flashinfer_takes_half_precision_only() -> None:
     for one, name in ((ADD_RMS_NORM, "flashinfer, in place"), (GATED, "flashinfer")):
         assert "float16 and bfloat16" in one[name].refuses(one.workload(1, 64, dtype="float32"))
         assert one[name].refuses(one.workload(1, 64, dtype="bfloat16")) is None
+
+
+@pytest.mark.parametrize("name", ["rope-kv-write", "qk-norm-rope-kv-write"])
+def test_the_interpreter_is_not_asked_for_hours_of_programs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rung, few, many = ladder(name)["triton"], KvWrite(256), KvWrite(1024)
+    for mode, refused in (("interpreted", True), ("compiled", False)):
+        monkeypatch.setattr(rope_ladder, "triton_mode", lambda mode=mode: mode)
+        assert rung.refuses(few) is None and bool(rung.refuses(many)) is refused
 
 
 def test_ligers_geglu_is_another_function() -> None:
