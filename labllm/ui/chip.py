@@ -53,10 +53,12 @@ def this_chip(device: str | None = None) -> Chip:
 
 
 def _h200() -> Chip:
-    """Sizes of the H100 SXM5's chip, which the H200 has too: NVIDIA, Hopper architecture paper, 2022."""
+    """Sizes of the H100 SXM5's chip, which the H200 has too (NVIDIA, Hopper architecture paper, 2022), but for its L2,
+    of which the H200's driver reports more.
+    """
     spec = next(s for s in KNOWN if s.name == "H200")
-    source = "by datasheet and NVIDIA's Hopper architecture paper, 2022; this machine has no NVIDIA GPU"
-    return Chip("H200", 132, 64, 256.0 * KIB, 228.0 * KIB, 50.0 * MIB, spec.memory, spec.bandwidth, source)
+    source = "by datasheet, NVIDIA's Hopper paper and the driver (L2); this machine has no NVIDIA GPU"
+    return Chip("H200", 132, 64, 256.0 * KIB, 228.0 * KIB, 60.0 * MIB, spec.memory, spec.bandwidth, source)
 
 
 H200 = _h200()
