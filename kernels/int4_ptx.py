@@ -22,29 +22,25 @@ _NOTHING = 0x80008000  # minus zero twice, which added changes nothing
 _EIGHT = 0x00080008
 
 
-def products(name: str, zeros: bool) -> str:
-    """For four words of a lane: $0 .. $3 = the sums of a 16 x 8 product over 64 columns.
+def products(name: str) -> str:
+    """For four words of a lane: $0 .. $3 = the sums of a 16 x 8 product over 64 columns of codes less 8.
 
-    $4 .. are the words, then x in columns 2 t, 2 t + 1, then x in columns 2 t + 8, 2 t + 9 of each of the four blocks,
-    then, with zeros, what is added to a code in rows g and g + 8 (the same four times). The four products make two
-    sums, which do not wait for one another.
+    $4 .. are the words, then x in columns 2 t, 2 t + 1, then x in columns 2 t + 8, 2 t + 9 of each of the four blocks.
     """
-    text = ["{ .reg .f32 c<4>, d<4>;", _constants(name)]
-    text += [f"mov.f32 {sums}{i}, 0f00000000;" for sums in "cd" for i in range(4)]
+    text = ["{ .reg .f32 d<4>;", _constants(name), *_nothing()]
     for block in range(4):
-        less = ("$16", "$20") if zeros else ("less", "less")
         text += _codes(f"${4 + block}")
-        text += [f"fma.rn.{name}x2 b{i}, b{i}, one, {less[i % 2]};" for i in range(4)]
-        text.append(_product(name, "cd"[block % 2], "{b0, b1, b2, b3}", f"{{${8 + block}, ${12 + block}}}"))
-    return " ".join([*text, *(f"add.f32 ${i}, c{i}, d{i};" for i in range(4)), "}"])
+        text += [f"fma.rn.{name}x2 b{i}, b{i}, one, less;" for i in range(4)]
+        text.append(_product(name, "{b0, b1, b2, b3}", f"{{${8 + block}, ${12 + block}}}"))
+    return " ".join([*text, *_results()])
 
 
-def squares(name: str) -> str:
-    """$0 .. $3 = the sums over 64 columns of x in row g times x in columns 2 t, 2 t + 1; x from $4, as above."""
-    text = ["{ .reg .f32 d<4>;", *(f"mov.f32 d{i}, 0f00000000;" for i in range(4))]
-    for low, high in ((f"${4 + block}", f"${8 + block}") for block in range(4)):
-        text.append(_product(name, "d", f"{{{low}, {low}, {high}, {high}}}", f"{{{low}, {high}}}"))
-    return " ".join([*text, *(f"mov.f32 ${i}, d{i};" for i in range(4)), "}"])
+def totals(name: str) -> str:
+    """$0 .. $3 = sums of x over 64 columns, as `products` with 16 rows of ones would give them; x from $4."""
+    text = ["{ .reg .f32 d<4>;", _constants(name), *_nothing()]
+    for block in range(4):
+        text.append(_product(name, "{one, one, one, one}", f"{{${4 + block}, ${8 + block}}}"))
+    return " ".join([*text, *_results()])
 
 
 def multiplied(name: str) -> str:
@@ -75,7 +71,16 @@ def _codes(word: str) -> list[str]:
     return shifted + [f"lop3.b32 b{i}, b{i}, 0x000f000f, magic, 0xea;" for i in range(4)]  # (b & mask) | magic
 
 
-def _product(name: str, sums: str, a: str, b: str) -> str:
-    """sums0 .. sums3 += a [16, 16] b [16, 8], all over the lanes of a warp."""
-    kept = "{" + ", ".join(f"{sums}{i}" for i in range(4)) + "}"
-    return f"mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32 {kept}, {a}, {b}, {kept};"
+def _nothing() -> list[str]:
+    """d0 .. d3 = 0."""
+    return [f"mov.f32 d{i}, 0f00000000;" for i in range(4)]
+
+
+def _product(name: str, a: str, b: str) -> str:
+    """d0 .. d3 += a [16, 16] b [16, 8], all over the lanes of a warp."""
+    return f"mma.sync.aligned.m16n8k16.row.col.f32.{name}.{name}.f32 {{d0, d1, d2, d3}}, {a}, {b}, {{d0, d1, d2, d3}};"
+
+
+def _results() -> list[str]:
+    """$0 .. $3 = d0 .. d3, and the end."""
+    return [*(f"mov.f32 ${i}, d{i};" for i in range(4)), "}"]

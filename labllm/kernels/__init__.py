@@ -29,11 +29,12 @@ if TYPE_CHECKING:  # one line a module: editors and type checkers follow it into
     from kernels import gated as gated
     from kernels import inner_loop as inner_loop
     from kernels import int4_dequantize as int4_dequantize
-    from kernels import int4_few as int4_few
     from kernels import int4_gemv as int4_gemv
     from kernels import int4_linear as int4_linear
+    from kernels import int4_one_token as int4_one_token
     from kernels import int4_plain as int4_plain
     from kernels import int4_ptx as int4_ptx
+    from kernels import int4_ring as int4_ring
     from kernels import int4_wide as int4_wide
     from kernels import int4_words as int4_words
     from kernels import int8_linear as int8_linear

@@ -28,7 +28,9 @@ from labllm.quantization.rtn import round_to_nearest
 from labllm.roofline import DTYPE_BYTES, Cost
 
 GROUP_SIZE = 128
-KERNEL_FILES = ("int4_few", "int4_linear", "int4_ptx", "int4_wide", "int4_words", "split_sum", "sum_parts")
+KERNEL_FILES = (
+    "int4_linear", "int4_one_token", "int4_ptx", "int4_ring", "int4_wide", "int4_words", "split_sum", "sum_parts",
+)  # fmt: skip
 
 
 class SeededCase(NamedTuple):

@@ -1,10 +1,10 @@
 """Multiplying with INT4 weights on a GPU: the ways that there are, each on the same `KernelWeight`.
 
 `fused` dequantises on the way into the tensor cores (kernels/int4_linear.py), `gemv` takes one token on the CUDA cores
-(kernels/int4_gemv.py), `few` up to four on the tensor cores (kernels/int4_few.py), `wide` tens of them on Hopper
-(kernels/int4_wide.py), `dequantize` writes 16-bit weights for a GEMM (kernels/int4_dequantize.py), in slabs that stay
-in the cache. `plain` reads the stored form and shows what dequantising costs without any trick. `linear` chooses by the
-number of tokens and the device.
+(kernels/int4_gemv.py), `one_token` the same on the tensor cores (kernels/int4_one_token.py), `wide` tens of them on
+Hopper (kernels/int4_wide.py), `dequantize` writes 16-bit weights for a GEMM (kernels/int4_dequantize.py), in slabs
+that stay in the cache. `plain` reads the stored form and shows what dequantising costs without any trick. `linear`
+chooses by the number of tokens and the device.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from labllm.hardware import can_start_early, this_machine
-from labllm.quantization.few import few, why_not_few
 from labllm.quantization.int4_checks import check_kernel, check_x, checked
 from labllm.quantization.kernel_layout import KernelWeight
+from labllm.quantization.one_token import one_token, why_not_one_token
 from labllm.quantization.packed import QuantizedWeight
 from labllm.quantization.tiles import Strip, Tile, strip_for, tile_for
 from labllm.quantization.wide import why_not_wide, wide
 
-FEW = 1  # tokens up to which the product for a few is faster
 SOME = 64  # tokens up to which `fused` is faster than `wide`
 MANY = 1024  # tokens from which dequantising once is faster
 OTHERS_MANY = 512  # the same where there is no such product
@@ -30,8 +29,8 @@ OTHERS_MANY = 512  # the same where there is no such product
 def linear(x: Tensor, weight: KernelWeight) -> Tensor:
     """x [M, K] float16 or bfloat16 -> x W^T [M, N], the way that is fastest for M. Raises ValueError for others."""
     tokens, group, device = x.shape[0], weight.group_size, weight.words.device.type
-    if tokens <= FEW and not why_not_few(tokens, group, device):
-        return few(x, weight)
+    if tokens == 1 and not why_not_one_token(weight.shape[1], group, device):
+        return one_token(x, weight)
     hopper = not why_not_wide(weight.shape[1], group, device)
     if tokens >= (MANY if hopper else OTHERS_MANY):
         return dequantize_then_multiply(x, weight)

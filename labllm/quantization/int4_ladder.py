@@ -15,7 +15,6 @@ from labllm.bench import Ladder, Rung
 from labllm.quantization import eight_bits, int4, torch_int4
 from labllm.quantization import int4_answers as answers
 from labllm.quantization import int4_states as states
-from labllm.quantization.few import few
 from labllm.quantization.int4_work import (
     TOKENS,
     Int4Linear,
@@ -23,7 +22,6 @@ from labllm.quantization.int4_work import (
     moves,
     not_float32,
     only_bfloat16,
-    only_few_tokens,
     only_one_token,
     only_sixteen_bits,
     only_some_tokens,
@@ -32,6 +30,7 @@ from labllm.quantization.int4_work import (
     whole_weights,
     written_out,
 )
+from labllm.quantization.one_token import one_token
 from labllm.quantization.wide import wide
 
 
@@ -57,7 +56,8 @@ def _triton(name: str, function: Any, about: str, *kernels: str, **more: Any) ->
 
 
 _FUSED = "int4_linear", "int4_words", "split_sum"
-_FEW, _WIDE = ("int4_few", "int4_ptx"), ("int4_wide", "int4_ptx", "sum_parts")
+_ONE_TOKEN = "int4_one_token", "int4_ring", "int4_ptx"
+_WIDE = "int4_wide", "int4_ptx", "sum_parts"
 
 INT4 = Ladder(
     name="int4-linear",
@@ -115,12 +115,12 @@ INT4 = Ladder(
             own_reference=answers.stored_reference,
         ),
         _triton(
-            "few tokens",
-            few,
-            "words go straight into registers and tensor cores, K shared out to the warps of a program",
-            *_FEW,
-            prepare=states.for_few,
-            refuses=only_few_tokens,
+            "one token",
+            one_token,
+            "words stream through one ring a program into tensor cores, K shared out to its warps",
+            *_ONE_TOKEN,
+            prepare=states.for_one_token,
+            refuses=only_one_token,
             own_reference=answers.stored_reference,
         ),
         _triton(
@@ -148,7 +148,7 @@ INT4 = Ladder(
             int4.linear,
             "fused or dequantised once, where each was measured to win",
             *_FUSED,
-            *_FEW,
+            *_ONE_TOKEN,
             *_WIDE,
             "int4_dequantize",
             prepare=states.kernel,

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from labllm.bench import CannotRun, torch_dtype
 from labllm.quantization import eight_bits, torch_int4
-from labllm.quantization.few import why_not_few
 from labllm.quantization.float8 import Float8Weight, float8_weight
 from labllm.quantization.int4_work import Int4Linear
 from labllm.quantization.kernel_layout import kernel_layout
+from labllm.quantization.one_token import why_not_one_token
 from labllm.quantization.packed import QuantizedWeight
 from labllm.quantization.rtn import PER_CHANNEL, round_to_nearest
 from labllm.quantization.wide import why_not_wide
@@ -68,9 +68,9 @@ def kernel(inputs: Inputs) -> State:
     return State(inputs.x, kernel_layout(inputs.packed), inputs.packed)
 
 
-def for_few(inputs: Inputs) -> State:
-    """As `kernel`, where few tokens have a kernel of their own."""
-    if reason := why_not_few(len(inputs.x), inputs.packed.group_size, inputs.x.device.type):
+def for_one_token(inputs: Inputs) -> State:
+    """As `kernel`, where one token has a kernel of its own on the tensor cores."""
+    if reason := why_not_one_token(inputs.x.shape[1], inputs.packed.group_size, inputs.x.device.type):
         raise CannotRun(reason)
     return kernel(inputs)
 

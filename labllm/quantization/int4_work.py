@@ -60,15 +60,10 @@ def only_sixteen_bits(w: Int4Linear) -> str | None:
 
 
 def only_one_token(w: Int4Linear) -> str | None:
-    """Why the GEMV refuses, or None."""
+    """Why the kernels of one token refuse, or None."""
     if w.tokens > 1:
         return "it multiplies one token; batches want a GEMM"
     return "it takes groups of multiples of 64" if w.group_size % 64 else only_sixteen_bits(w)
-
-
-def only_few_tokens(w: Int4Linear) -> str | None:
-    """Why the kernel of a few tokens refuses, or None."""
-    return "it multiplies up to four tokens" if w.tokens > 4 else only_sixteen_bits(w)
 
 
 def only_some_tokens(w: Int4Linear) -> str | None:

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from labllm.hardware import triton_mode
 from labllm.quantization import eight_bits, int4, torch_int8
-from labllm.quantization.few import few, why_not_few
 from labllm.quantization.float8 import Float8Weight
 from labllm.quantization.kernel_layout import KernelWeight, kernel_layout, layout_refusal
 from labllm.quantization.module import Inside, Multiply, Route, Weight, dequantized
+from labllm.quantization.one_token import one_token, why_not_one_token
 from labllm.quantization.packed import QuantizedWeight
 from labllm.quantization.torch_int4 import refusal, torch_linear, torch_weight
 
@@ -37,9 +37,9 @@ class Int4Product:
         """The product of x [1, K] with its neighbours in one launch; None for what the kernel does not take."""
         weight = self.weight
         fits = x.shape[0] == 1 and x.dtype == torch.bfloat16 and weight.order is None and weight.shape[0] % 32 == 0
-        if not fits or why_not_few(1, weight.group_size, x.device.type):
+        if not fits or why_not_one_token(weight.shape[1], weight.group_size, x.device.type):
             return None
-        return partial(few, weight=weight, bias=None if bias is None else bias.to(x.dtype))
+        return partial(one_token, weight=weight, bias=None if bias is None else bias.to(x.dtype))
 
 
 def triton_int4(weight: Weight, dtype: torch.dtype) -> Multiply:

@@ -36,18 +36,15 @@ class Strip(NamedTuple):
     num_stages: int
 
 
-class FewTile(NamedTuple):
-    """What a program of kernels/int4_few.py takes: strips of 16 rows; sets of blocks of 64 columns that a warp takes a
-    turn, and blocks of a set; warps; turns that are on their way at once; registers a thread at most (None: as many as
-    it likes). Powers of two but for the turns.
+class TokenTile(NamedTuple):
+    """How kernels/int4_one_token.py cuts its work: programs; warps of each, 4 or 8, eight blocks of 64 columns a turn;
+    turns that are on their way at once; how many of them are asked for while the kernel before runs.
     """
 
-    strips: int
-    sets: int
-    blocks: int
+    programs: int
     num_warps: int
     depth: int
-    registers: int | None = None
+    ahead: int
 
 
 class WideTile(NamedTuple):
@@ -60,6 +57,7 @@ class WideTile(NamedTuple):
 
 
 SMALLEST_SHARED = 99 * 1024  # bytes that any GPU of compute capability 8.0 or newer gives a program
+KEPT = 1024  # bytes of shared memory that a GPU keeps to itself for each program
 FILLED = 0.8  # share of the places from which the next kernel may start early: fewer, and it crowds the free ones
 LARGE = 1 << 25  # weights from which tiles of some tens of tokens are wide, and an early start pays
 
@@ -106,19 +104,36 @@ def strip_for(outputs: int) -> Strip:
     return Strip(1 if outputs < 8192 else 2, 512, 8, 1)
 
 
-SHORT = FewTile(1, 1, 8, 4, 2)
-LONG = FewTile(1, 1, 8, 4, 3)
-GATED = FewTile(1, 1, 8, 4, 2)
-ROW = 4096  # columns that the warps of a program take in a turn
+TURN = 512  # columns that a warp takes in a turn
+MOST_STRIPS = 32  # strips whose sums a program keeps
+TOKEN = ((2, 8, 2), (2, 4, 3), (2, 4, 2), (1, 4, 3), (1, 4, 2), (1, 4, 1))  # programs a multiprocessor, warps, depth
 
 
-def few_tile(tokens: int, inputs: int, gated: bool) -> FewTile:
-    """One strip, and turns of eight blocks a warp, which a set holds for one token; half as many for two."""
-    tile = GATED if gated else SHORT if inputs <= ROW else LONG
-    share = 1 << (tokens - 1).bit_length()
-    if share == 1:
-        return tile
-    return tile._replace(sets=share, blocks=max(1, tile.blocks // share), registers=None)
+def token_tile(outputs: int, inputs: int, gated: bool, machine: Machine) -> TokenTile:
+    """The tile for x [1, inputs]: two programs a multiprocessor where they fit into its shared memory.
+
+    Eight warps where they take a row in one turn that four would take in two. A multiple of 16 programs, so that a
+    program's strips lie alike in the blocks of 64 rows.
+    """
+    room = max(machine.shared_memory, SMALLEST_SHARED) + KEPT
+    tile = TokenTile(0, 4, 1, 1)
+    for residents, warps, depth in TOKEN:
+        if warps == 8 and not 4 * TURN < inputs <= 8 * TURN:
+            continue
+        programs = max(16, residents * machine.cores // 16 * 16, -(-outputs // (16 * MOST_STRIPS)))
+        tile = TokenTile(programs, warps, depth, min(depth, 2))
+        if residents * (token_bytes(tile, outputs, inputs, gated) + KEPT) <= room:
+            break
+    return tile
+
+
+def token_bytes(tile: TokenTile, outputs: int, inputs: int, gated: bool) -> int:
+    """Shared memory of a program, at most: its turns' words, scales and zero points, x, and the sums of its strips."""
+    strips = -(-outputs // (16 * tile.programs))
+    kept = max(8, 1 << (strips - 1).bit_length()) * (2 if gated else 1)
+    columns = tile.num_warps * TURN
+    turn = columns * 8 + columns // 64 * 80  # of 16 rows: words, and scales of float32 and zero points in groups of 64
+    return turn * tile.depth + -(-inputs // columns) * columns * 2 + kept * tile.num_warps * 64
 
 
 WIDE = {16: (4, 6, 3), 32: (4, 8, 3), 64: (4, 8, 2), 128: (4, 4, 2)}  # warps, stages, programs a multiprocessor
