@@ -112,10 +112,8 @@ def conclusion(
     place = "on this machine" if first.here else f"on {first.machine}"
     if differs := elsewhere([first], x, wanted):
         place += f" (recorded at {say(differs, ladder)})"
-    if not common:
-        return _alone(sheet, mine, place)
     limit = next((limit for limit in sheet.limits if limit.machine == first.machine), None)
-    return _compared(sheet, mine, common[0], common[-1], place, limit)
+    return _compared(sheet, mine, common[0], common[-1], place, limit) if common else _alone(sheet, mine, place)
 
 
 def _in_order(sheet: Sheet, values: Iterable[Any]) -> list[Any]:
@@ -128,9 +126,8 @@ def _alone(sheet: Sheet, mine: Mapping[str, Mapping[Any, float]], place: str) ->
     q, (first, *_, last) = sheet.y, 2 * _in_order(sheet, values)
     against = f" as fast as {sheet.base}" if q.name == "speedup" else ""
     text = f"{rung} {q.verb} {engineering(values[first], q.unit)}{against} with {_of(sheet, first)}"
-    if last != first:
-        text += f" and {engineering(values[last], q.unit)} with {short(sheet.x.unit, last)}"
-    return f"{text} {place}."
+    then = f" and {engineering(values[last], q.unit)} with {short(sheet.x.unit, last)}" if last != first else ""
+    return f"{text}{then} {place}."
 
 
 def _compared(
@@ -144,9 +141,11 @@ def _compared(
         behind = f"nothing is faster than {sheet.base} and {loser} is {engineering(worst, 'x')} as fast"
         text += behind if winner == sheet.base else f"{winner} is {engineering(best, 'x')} as fast as {sheet.base}"
     else:
-        ratio = max(best, worst) / min(best, worst) if min(best, worst) > 0 else 1.0
+        low, high = sorted((best, worst))
         text += f"{winner} {q.verb} {engineering(best, q.unit)} and {loser} {engineering(worst, q.unit)}"
-        text += f", a factor of {engineering(ratio, 'x')[:-1]}" if ratio > 1.05 else ", which is as good as equal"
+        if low > 0 or low == high:
+            near = high <= 1.05 * low
+            text += ", which is as good as equal" if near else f", a factor of {engineering(high / low, 'x')[:-1]}"
         if limit and (bound := limit.at.get(sheet.places[last])):
             share = bound / best if q.falls else best / bound
             text += "; " + reaches(winner, share, f"{limit.source} limit")

@@ -176,6 +176,10 @@ def test_a_metric_is_named_in_the_sentence(toy, record) -> None:
     of = {rung: {"waste": {"value": waste, "unit": ""}} for rung, waste in (("loop", 0.5), ("sum", 0.25))}
     found = [record(rung, 64, 1e-6, metrics=metrics) for rung, metrics in of.items()]
     assert "loop has waste 0.5 and sum 0.25, a factor of 2" in curves.conclusion(toy, found, "size", "waste", here=HERE)
+    found.append(record("sum", 16, 1e-6, metrics={"waste": {"value": 0.0, "unit": ""}}))
+    found.append(record("loop", 16, 1e-6, metrics=of["loop"]))
+    nothing = curves.conclusion(toy, [r for r in found if r.workload["size"] == 16], "size", "waste", here=HERE)
+    assert nothing == "With a size of 16 numbers on this machine, loop has waste 0.5 and sum 0."
 
 
 def test_the_sentence_of_one_rung_and_of_none(toy, records) -> None:
