@@ -6,6 +6,7 @@ notebooks themselves.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -134,11 +135,12 @@ def _places(width: float) -> dict[str, tuple[float, float]]:
 
 
 def _link(places: Mapping[str, tuple[float, float]], above: str, below: str) -> FancyArrowPatch:
-    """A line from box to box; around the right side of what stands in between."""
+    """A line from box to box; around the right side of what stands in between, in a small bow where that is near."""
     (x0, y0), (x1, y1) = places[above], places[below]
-    hidden = any(y1 < y < y0 and abs(x0 + (x1 - x0) * (y0 - y) / (y0 - y1) - x) < 0.6 * BOX for x, y in places.values())
+    gaps = [abs(x0 + (x1 - x0) * (y0 - y) / (y0 - y1) - x) / BOX for x, y in places.values() if y1 < y < y0]
+    hidden, near = (min(gaps, default=math.inf) < limit for limit in (0.6, 0.9))
     ends = ((x0 + BOX / 2, y0), (x1 + BOX / 2, y1)) if hidden else ((x0, y0 - HIGH / 2), (x1, y1 + HIGH / 2))
-    bend = "arc3,rad=-0.35" if hidden else "arc3"
+    bend = f"arc3,rad={-0.45 if hidden else -0.2 if near else 0}"
     return FancyArrowPatch(*ends, arrowstyle="-", connectionstyle=bend, color=MUTED, linewidth=1, zorder=1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from labllm.home import checkout
 from labllm.notebooks.curriculum import PLAN, before, chart, conclusion, curriculum, depth
@@ -29,6 +30,15 @@ def test_every_box_is_drawn_inside_the_figure_and_none_hides_another():
     frame = ax.figure.bbox
     assert all(frame.x0 <= b.x0 and b.x1 <= frame.x1 and frame.y0 <= b.y0 and b.y1 <= frame.y1 for b in boxes)
     assert not [(a, b) for i, a in enumerate(boxes) for b in boxes[:i] if a.overlaps(b)]
+
+
+def test_no_line_runs_behind_a_box():
+    ax = chart({"00"}).axes[0]
+    ax.figure.canvas.draw()
+    patches = [(patch, patch.get_transform().transform_path(patch.get_path())) for patch in ax.patches]
+    boxes = [path.get_extents().padded(-2) for patch, path in patches if isinstance(patch, FancyBboxPatch)]
+    links = [path for patch, path in patches if isinstance(patch, FancyArrowPatch)]
+    assert links and not [(link, box) for link in links for box in boxes if link.intersects_bbox(box, filled=False)]
 
 
 def test_it_says_what_exists(tmp_path: Path):
