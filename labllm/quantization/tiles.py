@@ -112,7 +112,8 @@ TOKEN = ((2, 8, 2), (2, 4, 3), (2, 4, 2), (1, 4, 3), (1, 4, 2), (1, 4, 1))  # pr
 def token_tile(outputs: int, inputs: int, gated: bool, machine: Machine) -> TokenTile:
     """The tile for x [1, inputs]: two programs a multiprocessor where they fit into its shared memory.
 
-    Eight warps where they take a row in one turn that four would take in two. A multiple of 16 programs, so that a
+    Eight warps where they take a row in one turn that four would take in two; then a turn is all that is asked for while
+    the kernel before runs. A multiple of 16 programs, so that a
     program's strips lie alike in the blocks of 64 rows.
     """
     room = max(machine.shared_memory, SMALLEST_SHARED) + KEPT
@@ -121,7 +122,7 @@ def token_tile(outputs: int, inputs: int, gated: bool, machine: Machine) -> Toke
         if warps == 8 and not 4 * TURN < inputs <= 8 * TURN:
             continue
         programs = max(16, residents * machine.cores // 16 * 16, -(-outputs // (16 * MOST_STRIPS)))
-        tile = TokenTile(programs, warps, depth, min(depth, 2))
+        tile = TokenTile(programs, warps, depth, 1 if warps == 8 else depth)
         if residents * (token_bytes(tile, outputs, inputs, gated) + KEPT) <= room:
             break
     return tile

@@ -225,8 +225,8 @@ def test_tiles_of_one_token_fit_the_device(cores: int, shared: int) -> None:
 
 def test_an_h200_has_two_programs_a_multiprocessor() -> None:
     machine = replace(this_machine("cpu"), cores=132, shared_memory=227 * 1024)
-    assert token_tile(14336, 4096, True, machine) == (256, 8, 2, 2)
-    assert token_tile(4096, 14336, False, machine) == (256, 4, 3, 2)
+    assert token_tile(14336, 4096, True, machine) == (256, 8, 2, 1)
+    assert token_tile(4096, 14336, False, machine) == (256, 4, 3, 3)
 
 
 @pytest.mark.parametrize("parts", [1, 3])
