@@ -1,8 +1,8 @@
-"""y = x W^T for tens of tokens, W in four bits: the next weights are dequantised while the tensor cores multiply.
+"""y = x W^T for hundreds of tokens, W in four bits: the next weights are dequantised while the tensor cores multiply.
 
     y^T [N, M] = W [N, K] x^T [K, M]
 
-For tens of tokens three engines are nearly equally busy: memory brings words, tensor cores multiply, and the plain
+For many tokens three engines are nearly equally busy: memory brings words, tensor cores multiply, and the plain
 units make numbers of words. A kernel in which a warp dequantises, multiplies and waits in turn (int4_linear.py) adds
 their times up. Hopper's product instruction, wgmma, returns at once and reads its left operand from registers until one
 waits for it. So step i is asked of the tensor cores, the weights of step i + 1 are made in other registers meanwhile,

@@ -1,7 +1,7 @@
 """Multiplying with INT4 weights on a GPU: the ways that there are, each on the same `KernelWeight`.
 
 `fused` dequantises on the way into the tensor cores (kernels/int4_linear.py), `gemv` takes one token on the CUDA cores
-(kernels/int4_gemv.py), `one_token` the same on the tensor cores (kernels/int4_one_token.py), `wide` tens of them on
+(kernels/int4_gemv.py), `one_token` the same on the tensor cores (kernels/int4_one_token.py), `wide` hundreds of them on
 Hopper (kernels/int4_wide.py), `dequantize` writes 16-bit weights for a GEMM (kernels/int4_dequantize.py), in slabs
 that stay in the cache. `plain` reads the stored form and shows what dequantising costs without any trick. `linear`
 chooses by the number of tokens and the device.

@@ -124,7 +124,7 @@ INT4 = Ladder(
             own_reference=answers.stored_reference,
         ),
         _triton(
-            "tens of tokens",
+            "hundreds of tokens",
             wide,
             "the next weights are dequantised while tensor cores multiply these",
             *_WIDE,
@@ -146,7 +146,7 @@ INT4 = Ladder(
         _triton(
             "chosen by batch",
             int4.linear,
-            "fused or dequantised once, where each was measured to win",
+            "the way that was measured to be fastest for so many tokens",
             *_FUSED,
             *_ONE_TOKEN,
             *_WIDE,
@@ -158,7 +158,7 @@ INT4 = Ladder(
         _triton(
             "W8A8",
             eight_bits.int8_linear,
-            "integer tensor cores: activations are rounded too, twice INT4's bytes, twice the rate of 16 bits",
+            "integer tensor cores: activations are rounded too; twice the bytes of INT4",
             "int8_linear",
             "quantize_rows",
             "split_sum",

@@ -76,7 +76,7 @@ def for_one_token(inputs: Inputs) -> State:
 
 
 def for_wide(inputs: Inputs) -> State:
-    """As `kernel`, where tens of tokens have a kernel of their own."""
+    """As `kernel`, where hundreds of tokens have a kernel of their own."""
     if reason := why_not_wide(inputs.x.shape[1], inputs.packed.group_size, inputs.x.device.type):
         raise CannotRun(reason)
     return kernel(inputs)

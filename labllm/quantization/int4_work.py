@@ -67,8 +67,8 @@ def only_one_token(w: Int4Linear) -> str | None:
 
 
 def only_some_tokens(w: Int4Linear) -> str | None:
-    """Why the kernel of tens of tokens refuses, or None."""
-    return "its tiles are for tens of tokens" if w.tokens <= 4 else only_sixteen_bits(w)
+    """Why the kernel of hundreds of tokens refuses, or None."""
+    return "its tiles are for hundreds of tokens" if w.tokens <= 4 else only_sixteen_bits(w)
 
 
 def only_bfloat16(w: Int4Linear) -> str | None:

@@ -112,9 +112,9 @@ TOKEN = ((2, 8, 2), (2, 4, 3), (2, 4, 2), (1, 4, 3), (1, 4, 2), (1, 4, 1))  # pr
 def token_tile(outputs: int, inputs: int, gated: bool, machine: Machine) -> TokenTile:
     """The tile for x [1, inputs]: two programs a multiprocessor where they fit into its shared memory.
 
-    Eight warps where they take a row in one turn that four would take in two; then a turn is all that is asked for while
-    the kernel before runs. A multiple of 16 programs, so that a
-    program's strips lie alike in the blocks of 64 rows.
+    Eight warps where they take a row in one turn that four would take in two; then a turn is all that is asked for
+    while the kernel before runs. A multiple of 16 programs, so that a program's strips lie alike in the blocks of 64
+    rows.
     """
     room = max(machine.shared_memory, SMALLEST_SHARED) + KEPT
     tile = TokenTile(0, 4, 1, 1)

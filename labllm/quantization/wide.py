@@ -27,7 +27,7 @@ def wide(x: Tensor, weight: KernelWeight, tile: WideTile | None = None) -> Tenso
     """
     x = checked(x, weight)
     if reason := why_not_wide(x.shape[1], weight.group_size, x.device.type):
-        raise ValueError(f"the product of tens of tokens cannot run on {x.device}: {reason}")
+        raise ValueError(f"the product of hundreds of tokens cannot run on {x.device}: {reason}")
     (tokens, inputs), outputs = x.shape, weight.shape[0]
     y = x.new_empty(tokens, outputs)
     if not tokens:

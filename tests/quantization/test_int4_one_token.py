@@ -1,4 +1,4 @@
-"""The product of one token with its neighbours, and that of tens of tokens, against float64; what they refuse."""
+"""The product of one token with its neighbours, and that of hundreds of tokens, against float64; what they refuse."""
 
 from __future__ import annotations
 
