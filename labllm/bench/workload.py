@@ -33,8 +33,9 @@ class Axis:
 
     @property
     def title(self) -> str:
-        """The label with its unit, 'context (tokens)', or the unit that is the label itself."""
-        return f"{self.label} ({self.unit})" if self.unit and self.unit != self.label else self.label
+        """The label with its unit, 'context (tokens)', or the label alone where it names the unit: 'new tokens'."""
+        named = not self.unit or self.unit in self.label.split()
+        return self.label if named else f"{self.label} ({self.unit})"
 
 
 def axis(default: Any, *choices: Any, unit: str = "", label: str = "") -> Any:

@@ -28,7 +28,7 @@ def fullness(max_len: int = 1024, slots: int = 16384) -> Panel:
         line = Line(average, trace, max_len, slots, block_size)
         runs = {rung.name: waited(line, rung.name) for rung in ALLOCATORS.rungs}
         courses = {name: [m.share("tokens") for m in run] for name, run in runs.items()}
-        subtitle = f"{slots:,} slots, at most {max_len} tokens a sequence; lengths {trace}, {average} on average"
+        subtitle = f"{slots:,} slots, at most {max_len:,} tokens a sequence; lengths {trace}, {average} on average"
         figure = course.chart(courses, *ABOUT, "How full is a full cache?", subtitle)
         gain = batch(runs["paged"]) / batch(runs["max length"])
         told = f"Paged, {times(gain)} as many sequences run at once as with the maximum reserved."

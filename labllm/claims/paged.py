@@ -50,9 +50,9 @@ def first_to_tune(records: Sequence[Record]) -> Verdict:
     sweeps = _sweeps(kernels)
     if not sweeps:
         return missing(KERNEL, "the sweep of block_size on a GPU, which is not recorded yet")
-    words = [f"{batch} x {context}: {_range(sweep)}" for (batch, context), sweep in sweeps.items()]
+    words = [f"{batch} x {context} tokens takes {_range(sweep)}" for (batch, context), sweep in sweeps.items()]
     felt = [f"{b} x {c} tokens" for (b, c), sweep in sweeps.items() if _spread(sweep, TUNED) >= FELT]
-    sentence = f"Decode, best kernel over block sizes {'; '.join(words)}.{_waste(records)}"
+    sentence = f"Decode by the best kernel: {'; '.join(words)}.{_waste(records)}"
     origin = {"machine": kernels[0].host.name, "date": max(r.date for s in sweeps.values() for r in s.values())}
     if not felt:
         return Verdict("does not hold", sentence, **origin)
@@ -99,9 +99,9 @@ def _spread(sweep: dict[int, Record], sizes: Sequence[int]) -> float:
 
 
 def _range(sweep: dict[int, Record]) -> str:
-    took = ", ".join(f"{size}: {engineering(r.time.median, 's')}" for size, r in sweep.items())
-    apart = engineering(_spread(sweep, TUNED), "%")
-    return f"{took} (16 to 64 are {apart} apart, all of them {engineering(_spread(sweep, tuple(sweep)), '%')})"
+    took = ", ".join(f"{engineering(r.time.median, 's')} with {size}" for size, r in sweep.items())
+    apart, most = (engineering(_spread(sweep, sizes), "%") for sizes in (TUNED, tuple(sweep)))
+    return f"{took} tokens a block (16 to 64 are {apart} apart, all of them {most})"
 
 
 def _waste(records: Sequence[Record]) -> str:
@@ -113,8 +113,8 @@ def _waste(records: Sequence[Record]) -> str:
     sizes = max(by_rest.values(), key=len, default={})
     if len(sizes) < 2:
         return ""
-    words = ", ".join(f"{size}: {engineering(sizes[size], '%')}" for size in sorted(sizes))
-    return f" Slots without a token in a replayed trace {words}."
+    words = ", ".join(f"{engineering(sizes[size], '%')} with {size}" for size in sorted(sizes))
+    return f" Slots without a token in a replayed trace, free blocks included: {words}."
 
 
 CLAIMS = (

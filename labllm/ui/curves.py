@@ -40,7 +40,7 @@ from labllm.ui.style import (
 
 ROW = 14 * POINT
 REACH = 3.0  # a limit far from every point may stretch the axis by this factor and no more
-FAR = 3  # places of the field behind a line's end, from which its name would be too far away in the margin
+FAR = 2  # places of the field behind a line's end, from which its name would be too far away in the margin
 NOTHING = Point(None, *[math.nan] * 4)  # a break of a line
 EMPTY = "Nothing is measured at these settings yet: press Run."
 

@@ -50,7 +50,7 @@ def chart(
     bottom, top = ax.get_ylim()
     lines = [_roof(ax, roof, dtype, low, high) for roof in roofs]
     upright = _must_cost(ax, points)
-    clear = [p for _, line in lines for p in line] + [
+    clear = [p for _, line in lines for p in 2 * line] + [  # words hide the upright rather than a roof
         (upright, bottom * (top / bottom) ** (i / SAMPLES)) for i in range(SAMPLES)
     ]
     name_axes(ax, "arithmetic intensity: FLOPs for each byte moved", f"achieved rate, {dtype}")

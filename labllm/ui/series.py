@@ -212,7 +212,7 @@ def provenance(found: Sequence[Series], x: str, ladder: Ladder, wanted: Mapping[
             else f"{short_name(host)}: recorded on {host}, {when}"
         )
         for remark, rungs in _by_remark(mine).items():
-            text += f"; {remark}: {', '.join(rungs)}" if len(rungs) < len(mine) else f"; {remark}"
+            text += f"; {remark}: {listed(rungs)}" if len(rungs) < len(mine) else f"; {remark}"
         if differs := elsewhere(mine, x, wanted):
             text += f"; the nearest recorded setting: {say(differs, ladder)}"
         lines.append(text)
@@ -223,6 +223,11 @@ def elsewhere(found: Sequence[Series], x: str, wanted: Mapping[str, Any] | None)
     """The fields in which one machine's series differ from the setting that was asked for."""
     own = setting((*found[0].done, *found[0].missing)[0], x)
     return {name: value for name, value in own.items() if wanted and name in wanted and value != wanted[name]}
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names one after the other; one that has a comma within stands in quotes."""
+    return ", ".join(f"'{name}'" if "," in name else name for name in names)
 
 
 def _by_remark(found: Sequence[Series]) -> dict[str, list[str]]:

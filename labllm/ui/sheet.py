@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from labllm.bench import Ladder, Record
 from labllm.bench.workload import Axis
 from labllm.ui.quantity import Quantity, quantity
-from labllm.ui.series import Series, elsewhere, field, missing_word, provenance, say, series, setting
+from labllm.ui.series import Series, elsewhere, field, listed, missing_word, provenance, say, series, setting
 
 FEW = 2  # fields that a label still names one by one
 
@@ -165,7 +165,7 @@ class Sheet:
             why = re.split(r"[:;]", s.missing[-1].reason)[0].strip()
             absent.setdefault(("this machine" if s.here else s.machine, why), []).append(s.rung)
         for (machine, why), rungs in absent.items():
-            lines.append(f"{machine} cannot run {', '.join(rungs)}" + (f": {why}" if why else ""))
+            lines.append(f"{machine} cannot run {listed(rungs)}" + (f": {why}" if why else ""))
         return "\n".join(filter(None, lines))
 
     @cached_property

@@ -40,13 +40,14 @@ def test_axes_describe_the_controls() -> None:
     assert label(toy.Double(4096)) == "n 4 096, float32"
 
 
-def test_a_label_that_is_its_unit_is_said_once() -> None:
+def test_a_unit_that_the_label_names_is_said_once() -> None:
     @dataclass(frozen=True)
     class Workload:
         tokens: int = axis(1, unit="tokens")
         context: int = axis(1, unit="tokens")
+        new: int = axis(1, unit="tokens", label="new tokens")
 
-    assert [a.title for a in axes(Workload)] == ["tokens", "context (tokens)"]
+    assert [a.title for a in axes(Workload)] == ["tokens", "context (tokens)", "new tokens"]
 
 
 def test_a_default_must_be_a_choice() -> None:

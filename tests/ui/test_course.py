@@ -29,6 +29,12 @@ def test_steps_stand_where_they_are():
     assert 24 <= ax.get_xlim()[1] < 40
 
 
+def test_thousands_of_steps_have_separators():
+    ax = course.chart({"a": [0.5] * 3000}, "step", "slots in use", "Title").axes[0]
+    ax.figure.canvas.draw()
+    assert "2,000" in [tick.get_text() for tick in ax.get_xticklabels()]
+
+
 def test_other_units_reach_to_their_largest():
     ax = course.chart({"a": [5, 250]}, "step", "sequences", "Title", unit="sequences").axes[0]
     assert ax.get_ylim()[1] >= 250
