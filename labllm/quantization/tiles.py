@@ -142,12 +142,13 @@ EVEN = 0.9  # share of the multiprocessors in use at which further ranges of K c
 
 
 def wide_tile(tokens: int, outputs: int, inputs: int, cores: int) -> WideTile:
-    """As many ranges of K as give each multiprocessor its programs; for 128 tokens, whose sums weigh as much as the
-    weights, so few as keep all of them busy.
+    """As many ranges of K as give each multiprocessor its programs; for a tile of 128 tokens, whose sums weigh as much
+    as the weights, so few as keep all of them busy.
     """
     block_m = next(size for size in (16, 32, 64, 128) if tokens <= size or size == 128)
     warps, stages, programs = WIDE[block_m]
     tiles = -(-outputs // (32 * warps)) * -(-tokens // block_m)
     most = max(1, min(SPLITS, inputs // 512, programs * cores // tiles))
-    even = (n for n in range(1, most) if block_m == 128 and tiles * n >= EVEN * cores * -(-tiles * n // cores))
+    few = range(1, most) if 64 < tokens <= 128 else ()
+    even = (n for n in few if tiles * n >= EVEN * cores * -(-tiles * n // cores))
     return WideTile(block_m, next(even, most), warps, stages)
