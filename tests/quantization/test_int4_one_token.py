@@ -236,3 +236,9 @@ def test_sums_of_ranges_are_added_up(parts: int) -> None:
     with Poisoned():
         sum_parts.sum_parts(out, given, overlap=False)
     assert error(out, given.double().sum(0)) <= 1
+
+
+def test_sums_of_one_tile_of_tokens_are_cut_no_further_than_keeps_all_multiprocessors_busy() -> None:
+    assert wide_tile(128, 4096, 14336, 132).split == 4 and wide_tile(64, 4096, 14336, 132).split == 8
+    assert wide_tile(512, 4096, 14336, 132).split == 2, "two programs a multiprocessor hide what they wait for"
+    assert wide_tile(128, 14336, 4096, 132).split == 2, "no number of ranges fills the last round"
