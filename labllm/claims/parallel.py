@@ -47,10 +47,12 @@ def bottleneck(records: Sequence[Record]) -> Verdict:
     cost = line([r for r in records if r.host.name == host])
     if not steps or cost is None:
         return missing(STEPS, "steps of two ranks and messages between them on one machine")
-    talks = [_talk(m, cost) for m in _ends(steps)]
+    decodes, prefills = _of_largest(steps)
+    talks = [_talk(m, cost) for m in (*_ends(decodes), *_ends(prefills))]
     sentence = (
         f"An all-reduce on 2 x {short_name(host)} takes {engineering(cost.alpha, 's')} and its bytes at "
-        f"{engineering(cost.beta, 'B/s')}. {talks[0].step.workload['model']}: {'; '.join(map(_told, talks))}."
+        f"{engineering(cost.beta, 'B/s')}; what is lost is the time above half of one GPU's, and all-reduces in it are "
+        f"by that line. {talks[0].step.workload['model']}: {'; '.join(map(_told, talks))}."
         f"{_other_kernels(mine, talks)}"
     )
     origin = {"machine": f"2 x {host}", "date": max(r.date for t in talks for r in t.step.records)}
@@ -94,13 +96,15 @@ def _other_kernels(records: Sequence[Record], talks: Sequence[Talk]) -> str:
     )
 
 
-def _ends(steps: Sequence[Measured]) -> list[Measured]:
-    """Of the largest model, since small ones say more about launches: the smallest and largest decode, the longest
-    prefill."""
+def _of_largest(steps: Sequence[Measured]) -> tuple[list[Measured], list[Measured]]:
+    """Decodes and prefills of the largest model, since small ones say more about launches."""
     largest = max((m.config.hidden_size, m.workload["model"]) for m in steps)[1]
     mine = [m for m in steps if m.workload["model"] == largest]
-    decodes, prefills = ([m for m in mine if (m.workload["queries"] > 1) == long] for long in (False, True))
-    return [*decodes[:1], *decodes[1:][-1:], *prefills[-1:]]
+    return [m for m in mine if m.workload["queries"] == 1], [m for m in mine if m.workload["queries"] > 1]
+
+
+def _ends(steps: Sequence[Measured]) -> list[Measured]:
+    return [*steps[:1], *steps[1:][-1:]]
 
 
 def strong_scaling(records: Sequence[Record]) -> Verdict:
@@ -111,25 +115,25 @@ def strong_scaling(records: Sequence[Record]) -> Verdict:
     stages, steps, cost = _stages(piped), measured(mine), line(mine)
     if len(stages) < 2 or not steps or cost is None:  # one number of micro-batches says nothing of more
         return missing(PIPELINE, f"records of {STEPS}, {MESSAGES} and {PIPELINE} over micro-batches on one machine")
-    shares = {f"{m.workload['model']}, {m.words}": _of_four(m, cost) for m in _ends(_most_ranks(steps))}
+    decodes, prefills = _of_largest(_most_ranks(steps))
+    told = (*_ends(decodes), *prefills[-1:])  # what a short prompt loses to its launches says nothing of messages
+    shares = {f"{m.workload['model']}, {m.words}": _of_four(m, cost) for m in told}
     shares |= _modelled(host, cost)
-    piped_words = ", ".join(f"m = {m}: {times(gain)}" for m, gain in stages.items())
+    piped_words = ", ".join(f"m = {m}: {gain:.2f}x" for m, gain in stages.items())
     tp_words = "; ".join(f"{words}: {share:.0%}" for words, share in shares.items())
     reach = {words: _enough(share, stages) for words, share in shares.items()}
     sentence = (
-        f"On {short_name(host)} two stages with m micro-batches, against one GPU: {piped_words} (filled and drained "
-        f"2 m / (m + 1) by formula). Efficiency of tp {TP}, from measured messages: {tp_words}. With one micro-batch "
-        f"at a time the product of both is at most {max(shares.values()) * stages[min(stages)] / PP:.0%}."
+        f"On {short_name(host)} two stages with m micro-batches, in the better schedule, against one GPU: "
+        f"{piped_words} (by formula 2 m / (m + 1) where they drain, and up to 2 where not). Efficiency of tp {TP}, from "
+        f"measured messages: {tp_words}. With one micro-batch at a time the product of both is at most "
+        f"{max(shares.values()) * stages[min(stages)] / PP:.0%}."
     )
     origin = {"machine": host, "date": max(r.date for r in piped)}
     good = {words: m for words, m in reach.items() if m}
     if not good:
         return Verdict("does not hold", sentence, **origin)
-    least = min(good.values())
-    condition = (
-        f"it is said of throughput, with at least {least} micro-batches under way, of {'; '.join(good)}; stages make "
-        f"no single token faster"
-    )
+    enough = "; ".join(f"at least {m} of {words}" for words, m in good.items())
+    condition = f"it is said of throughput, with micro-batches under way: {enough}; stages make no single token faster"
     return Verdict("holds when", sentence, condition, **origin)
 
 

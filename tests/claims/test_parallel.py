@@ -96,6 +96,15 @@ def test_y_is_told_by_the_ends_of_a_sweep():
     assert "a decode of 1 sequence is" in sentence and "a decode of 32 sequences" in sentence and " 8 " not in sentence
 
 
+def test_y_tells_a_short_prompt_that_loses_to_something_else_and_z_does_not():
+    """Its ranks wait for their hosts, so it is no message's fault, and of more ranks it foretells nothing."""
+    short = [r.model_copy(update={"time": slower(r)}) if r.rung != "one GPU" else r for r in step(0.03, queries=512)]
+    records = [*messages(), *step(4e-3), *short, *step(0.2, queries=8192), *stages()]
+    verdict = get("y").verdict(records)
+    assert "a prefill of 512 tokens is" in verdict.sentence and "512" not in verdict.condition
+    assert "prefill of 512" not in get("z").verdict(records).sentence
+
+
 def test_y_can_hold_by_bytes_and_fail():
     slow = AlphaBeta(11e-6, 5e9)
     assert get("y").verdict([*messages(slow), *step(0.3, slow, queries=8192)]).word == "holds"
@@ -128,10 +137,16 @@ def test_y_judges_the_library_and_names_a_quicker_kernel():
 def test_z_holds_for_throughput_with_enough_micro_batches():
     verdict = get("z").verdict([*messages(), *step(4e-3), *step(1.5, queries=8192), *stages((1, 2, 4, 8, 16))])
     assert verdict.word == "holds when"
-    assert "throughput, with at least 8 micro-batches" in verdict.condition
-    assert "of Llama-3.1-8B, prefill of 8k tokens;" in verdict.condition
+    assert "throughput, with micro-batches under way: at least 8 of Llama-3.1-8B, prefill of 8k" in verdict.condition
     assert "Llama-3.1-8B, decode" not in verdict.condition
-    assert "m = 1: 1x" in verdict.sentence and "m = 8: 1.8x" in verdict.sentence
+    assert "m = 1: 1.00x" in verdict.sentence and "m = 8: 1.78x" in verdict.sentence
+
+
+def test_z_says_of_each_setting_how_many_micro_batches_it_takes():
+    long, longer = step(1.5, queries=8192), step(4e-3, AlphaBeta(1e-7, 1e12), ranks=4)
+    condition = get("z").verdict([*messages(), *long, *longer, *stages((1, 2, 4, 8, 16))]).condition
+    assert "at least 4 of Llama-3.1-8B, decode of 1 sequence" in condition
+    assert "at least 8 of Llama-3.1-8B, prefill of 8k tokens" in condition
 
 
 def test_z_does_not_hold_where_no_number_of_micro_batches_reaches_it():
