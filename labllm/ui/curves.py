@@ -41,6 +41,7 @@ from labllm.ui.style import (
 ROW = 14 * POINT
 REACH = 3.0  # a limit far from every point may stretch the axis by this factor and no more
 FAR = 2  # places of the field behind a line's end, from which its name would be too far away in the margin
+NEAR = 1.05  # values up to this factor apart are as good as equal
 NOTHING = Point(None, *[math.nan] * 4)  # a break of a line
 EMPTY = "Nothing is measured at these settings yet: press Run."
 
@@ -144,14 +145,16 @@ def _compared(
         low, high = sorted((best, worst))
         text += f"{winner} {q.verb} {engineering(best, q.unit)} and {loser} {engineering(worst, q.unit)}"
         if low > 0 or low == high:
-            near = high <= 1.05 * low
+            near = high <= NEAR * low
             text += ", which is as good as equal" if near else f", a factor of {engineering(high / low, 'x')[:-1]}"
         if limit and (bound := limit.at.get(sheet.places[last])):
             share = bound / best if q.falls else best / bound
             text += "; " + reaches(winner, share, f"{limit.source} limit")
     early = [mine[rung].get(first) for rung in (winner, loser)]
     if None not in early and early[0] != early[1] and (early[0] > early[1]) == q.falls:
-        text += f"; with {short(sheet.x.unit, first)} it is the other way round"
+        near = 0 < max(early) <= NEAR * min(early)
+        turned = "they are as good as equal" if near else "it is the other way round"
+        text += f"; with {short(sheet.x.unit, first)} {turned}"
     return text + "."
 
 

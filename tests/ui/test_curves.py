@@ -164,6 +164,12 @@ def test_the_sentence_names_winner_factor_and_turn(toy, records) -> None:
     assert "nothing is faster than sum and loop is 0.25x as fast; with 16 numbers it is the other way" in behind
 
 
+def test_a_lead_of_hundredths_at_the_other_end_is_no_turn(toy, record) -> None:
+    times = {("loop", 16): 1.00e-6, ("sum", 16): 1.02e-6, ("loop", 64): 4e-6, ("sum", 64): 2e-6}
+    found = [record(rung, size, seconds) for (rung, size), seconds in times.items()]
+    assert curves.conclusion(toy, found, "size", here=HERE).endswith("; with 16 numbers they are as good as equal.")
+
+
 def test_the_sentence_takes_words_in_the_order_of_the_axis(toy, record) -> None:
     times = {("loop", "float32"): 1e-6, ("loop", "float16"): 2e-6, ("sum", "float32"): 3e-6, ("sum", "float16"): 8e-6}
     mixed = [record(rung, 64, seconds, dtype=dtype) for (rung, dtype), seconds in times.items()]
