@@ -124,9 +124,9 @@ def strong_scaling(records: Sequence[Record]) -> Verdict:
     reach = {words: _enough(share, stages) for words, share in shares.items()}
     sentence = (
         f"On {short_name(host)} two stages with m micro-batches, in the better schedule, against one GPU: "
-        f"{piped_words} (by formula 2 m / (m + 1) where they drain, and up to 2 where not). Efficiency of tp {TP}, from "
-        f"measured messages: {tp_words}. With one micro-batch at a time the product of both is at most "
-        f"{max(shares.values()) * stages[min(stages)] / PP:.0%}."
+        f"{piped_words} (by formula 2 m / (m + 1) where they drain, and up to 2 where not). Efficiency of tp {TP}, "
+        f"from steps and messages measured on two: {tp_words}. With one micro-batch at a time the product of both is "
+        f"at most {max(shares.values()) * stages[min(stages)] / PP:.0%}."
     )
     origin = {"machine": host, "date": max(r.date for r in piped)}
     good = {words: m for words, m in reach.items() if m}
