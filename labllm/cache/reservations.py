@@ -15,6 +15,7 @@ import pandas as pd
 from labllm.cache.replay import KINDS, RULES, Snapshot, lognormal_requests, replay, shares
 from labllm.ui import Panel, Picture, View, choice, draw, slider, slots
 from labllm.ui import shares as share_chart
+from labllm.ui.phrase import amount, parted
 
 AVERAGES, SPREADS, MOMENTS = (64, 128, 256, 512), (0, 0.25, 0.5, 1, 2), (0.1, 0.25, 0.5, 0.75)
 DEMAND = 5  # tokens of all requests together, in caches: enough that most of a replay meets a full one
@@ -61,9 +62,10 @@ def over(
         raise ValueError(f"rule is one of {', '.join(RULES)} and field 'average' or 'spread'; got {rule!r}, {field!r}")
     found = [shares(_replayed(rule, **(held | {field: v}), max_len=max_model_len, rows=rows)) for v in values]
     parts = {kind: [one[kind] for one in found] for kind in KINDS}
-    names = {"average": "average length", "spread": "spread of lengths"}
+    names = {"average": "average length (tokens)", "spread": "spread"}
     (other,) = held.keys() - {field}
-    title, subtitle = f"A full cache, {rule} reserved", f"{names[other]} {held[other]:g}, at most {max_model_len}"
+    title = f"A full cache, {rule} reserved"
+    subtitle = f"{amount(*parted(names[other]), held[other])}, at most {max_model_len:,} tokens"
     return draw(share_chart, values, parts, names[field], title, subtitle, of="cache")
 
 

@@ -60,7 +60,7 @@ class Room:
     def verdict(self, batch: int) -> str:
         """Whether `batch` sequences fit, in a sentence."""
         needed = self.weights + batch * self.per_sequence
-        each = f"A sequence of {self.context} tokens takes {engineering(self.per_sequence, 'B')} of cache"
+        each = f"A sequence of {self.context:,} tokens takes {engineering(self.per_sequence, 'B')} of cache"
         if self.usable < self.weights:
             return f"{each}, and the weights alone, {engineering(self.weights, 'B')}, do not fit."
         room = f"{each}; beside {engineering(self.weights, 'B')} of weights there is room for {self.num_seqs}"

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter
 
 from labllm.ui.style import COLORS, FONT, HATCHES, INK, MUTED, PAPER, count, engineering, name_axes, page
 
@@ -43,6 +44,7 @@ def chart(spans: Spans, row: int, title: str, subtitle: str = "", *, caption: st
     ax.set_ylim(rows - 0.5, -0.5)
     step = max(1, -(-rows // 8))
     ax.set_yticks(range(0, rows, step), [count(line * row) for line in range(0, rows, step)])
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: engineering(v, "")))
     ax.grid(False)
     name_axes(ax, f"slot within a row of {count(row)}", "first slot of the row")
     legend = ax.legend(
@@ -58,7 +60,7 @@ def conclusion(spans: Spans) -> str:
     """The share of each kind, in one sentence."""
     total = _total(spans)
     parts = [f"{engineering(sum(size for _, size in found) / total, '%')} {kind}" for kind, found in spans.items()]
-    return f"Of {total:,} slots: ".replace(",", " ") + ", ".join(parts) + "."
+    return f"Of {total:,} slots: {', '.join(parts)}."
 
 
 def _by_row(found: Sequence[tuple[int, int]], row: int) -> dict[int, list[tuple[int, int]]]:

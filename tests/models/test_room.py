@@ -26,7 +26,7 @@ def test_llama_by_hand():
     assert room.weights == 2 * 8_030_261_248
     assert room.num_seqs == int(72 - room.weights / GIB) == 57
     assert room.verdict(32) == (
-        "A sequence of 8192 tokens takes 1.07 GB of cache; beside 16.1 GB of weights there is room for 57: "
+        "A sequence of 8,192 tokens takes 1.07 GB of cache; beside 16.1 GB of weights there is room for 57: "
         "32 fit, and 26.9 GB stay free."
     )
     assert "57: 1 fits, and" in room.verdict(1)
