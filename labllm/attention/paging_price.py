@@ -1,7 +1,8 @@
 """The price of paging: the fastest paged kernel beside the fastest attention over contiguous caches, same work.
 
 Computed from records of `labllm.attention.paged_ladder`; nothing is measured. A contiguous cache can play only where
-all lengths are equal, so nothing is said of other workloads: there the padding decides, not the table.
+all lengths are equal, so nothing is said of other workloads: there the padding decides, not the table. A kernel whose
+code has changed since counts only where no other was timed: the rest of its workload was recorded on another day.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from labllm.attention.paged_ladder import PAGED_DECODE
 from labllm.bench import Record
+from labllm.bench.fingerprint import source_hash
 
 PLAIN = ("gather",)  # pages are not read in place
 
@@ -42,6 +45,7 @@ class Price(NamedTuple):
 
 def prices(records: Iterable[Record]) -> list[Price]:
     """A price a workload and machine where both kinds were timed, by batch, then by context."""
+    now = {rung.name: source_hash(rung.code) for rung in PAGED_DECODE.rungs}
     timed: dict[tuple, list[Record]] = {}
     for r in records:
         if r.seconds and r.rung not in PLAIN:
@@ -49,6 +53,7 @@ def prices(records: Iterable[Record]) -> list[Price]:
     found = []
     for group in timed.values():
         paged, peers = ([r for r in group if r.peer is peer] for peer in (False, True))
+        paged = [r for r in paged if r.source == now.get(r.rung)] or paged
         if paged and peers:
             found.append(Price(*(min(kind, key=lambda r: r.seconds or 0.0) for kind in (paged, peers))))
     return sorted(found, key=lambda p: [p.paged.workload[n] for n in ("batch", "context", "block_size", "head_dim")])
