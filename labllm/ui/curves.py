@@ -202,12 +202,10 @@ def broken(points: Sequence[Point], around: Collection[float]) -> list[Point]:
 
 
 def _line(ax: Axes, s: Series, points: list[Point], joined: bool) -> None:
-    ys = [p.y for p in points]
-    bars = [[max(0.0, p.y - p.low) for p in points], [max(0.0, p.high - p.y) for p in points]]
     ax.errorbar(
         [p.place for p in points],
-        ys,
-        yerr=bars,
+        [p.y for p in points],
+        yerr=[[max(0.0, p.y - p.low) for p in points], [max(0.0, p.high - p.y) for p in points]],
         color=s.look.color,
         marker=s.look.marker,
         markersize=6,

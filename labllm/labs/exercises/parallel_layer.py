@@ -229,10 +229,7 @@ sent: bytes that one rank sends in all of them; an all-reduce of N bytes on n ra
             _counted(lambda h, ranks: 4.0 * h.nbytes),
         ),
         Mistake("The layer is right; `sent` is 0 and still to be counted.", _uncounted(reference)),
-        Mistake(
-            "It counts what all ranks send together; `sent` is of one rank.",
-            _counted(lambda h, ranks: _sent(h, ranks) * ranks),
-        ),
+        Mistake("It counts what all ranks send, not one.", _counted(lambda h, ranks: _sent(h, ranks) * ranks)),
         Mistake(
             "It sends the whole tensor to each other rank; a ring sends 2 (n - 1) / n N.",
             _counted(lambda h, ranks: 2.0 * (ranks - 1) * h.nbytes),
