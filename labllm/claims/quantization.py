@@ -99,6 +99,8 @@ def channels(records: Sequence[Record]) -> Verdict:
         return Verdict("holds", sentence, **origin)
     if near:
         return Verdict("holds when", sentence, f"weights have {' or '.join(map(str, near))} bits", **origin)
+    if all(gain > 0 for gain, _ in gains.values()):
+        return Verdict("holds when", sentence, "it is said of the direction, not of the figure", **origin)
     return Verdict("does not hold", sentence, **origin)
 
 

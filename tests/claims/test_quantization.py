@@ -86,7 +86,9 @@ def test_m_names_the_bits_at_which_it_is_so():
     verdict = get("m").verdict(rounded(8, 0.98, 0.985) + rounded(4, 0.7, 0.73))
     assert verdict.word == "holds when" and verdict.condition == "weights have 4 bits"
     assert "3.0 points in 4 bits" in verdict.sentence and "0.5 points in 8 bits" in verdict.sentence
-    assert get("m").verdict(rounded(8, 0.98, 0.985)).word == "does not hold"
+    only_better = get("m").verdict(rounded(8, 0.98, 0.985))
+    assert only_better.word == "holds when" and "direction" in only_better.condition
+    assert get("m").verdict(rounded(8, 0.98, 0.985) + rounded(4, 0.9, 0.8)).word == "does not hold"
     assert get("m").verdict(rounded(4, 0.7, 0.73)).word == "holds"
 
 
