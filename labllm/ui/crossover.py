@@ -18,7 +18,7 @@ from matplotlib.patches import Rectangle
 
 from labllm.bench import Ladder, Record
 from labllm.ui.heatmap import CELL, LOSES, SCALE
-from labllm.ui.series import field, missing_word, say, short_name
+from labllm.ui.series import field, missing_word, older, say, short_name
 from labllm.ui.style import FONT, INK, LESS, MUTED, PAPER, count, name_axes, page, times
 
 
@@ -33,6 +33,7 @@ class Standing:
     setting: dict[str, Any]
     host: str
     dates: tuple[str, ...]
+    older: str
 
     @classmethod
     def of(
@@ -56,7 +57,9 @@ class Standing:
         ran = [name for name in names if any(rung == name for rung, _ in ratio)]
         reason = {(r.rung, r.workload[x]): missing_word(r, ran=True) for r in mine if not r.seconds and r.rung in ran}
         dates = tuple(sorted({r.date for r in mine}))
-        return cls(tuple(ran), tuple(sorted(base)), ratio, reason, settings[0], mine[0].host.name, dates)
+        return cls(
+            tuple(ran), tuple(sorted(base)), ratio, reason, settings[0], mine[0].host.name, dates, older(ladder, mine)
+        )
 
     def best(self, value: Any) -> str:
         """The fastest rung in a column."""
@@ -70,7 +73,7 @@ def chart(
     s = Standing.of(ladder, records, baseline, x, rungs)
     caption = f"cells: {baseline}'s time over the rung's; hatched: it loses; framed: fastest of its column"
     caption += "".join(f"; -: {word}" for word in sorted(set(s.reason.values()))) + "\n"
-    caption += f"{short_name(s.host)}, {', '.join(s.dates)}"
+    caption += f"{short_name(s.host)}, {', '.join(s.dates)}{s.older}"
     left = 0.25 + 0.085 * max(len(rung) for rung in s.rungs)
     fig, ax = page(
         f"{ladder.title}, against {baseline}", say(s.setting, ladder), caption, height=CELL * len(s.rungs), left=left

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from labllm.bench import Ladder, Record
-from labllm.ui.series import field, missing_word, say, short_name
+from labllm.ui.series import field, missing_word, older, say, short_name
 from labllm.ui.style import COLORS, FONT, INK, MUTED, PAPER, count, name_axes, page, times
 
 SCALE = LinearSegmentedColormap.from_list("ratio", (COLORS[4], PAPER, COLORS[5]))
@@ -36,6 +36,7 @@ class Grid:
     setting: dict[str, Any]
     dates: tuple[str, ...]
     shared: bool
+    older: str
 
     @classmethod
     def of(cls, ladder: Ladder, records: Iterable[Record], old: str, new: str, x: str, y: str, host: str) -> Grid:
@@ -64,9 +65,8 @@ class Grid:
                 untimed = next((r for r in pair.values() if not r.seconds), None)
                 reason[place] = f"{untimed.rung}: {missing_word(untimed)}" if untimed else "measured for one only"
         xs, ys = (tuple(sorted({p[i] for p in by_place})) for i in (0, 1))
-        return cls(
-            xs, ys, ratio, reason, rest[0], tuple(sorted({r.date for r in mine})), any(r.host.shared for r in mine)
-        )
+        dates, shared = tuple(sorted({r.date for r in mine})), any(r.host.shared for r in mine)
+        return cls(xs, ys, ratio, reason, rest[0], dates, shared, older(ladder, mine))
 
     def wins(self, place: tuple[Any, Any]) -> bool | None:
         """True where the new rung is the faster one, None where it is unknown."""
@@ -79,7 +79,7 @@ def chart(ladder: Ladder, records: Iterable[Record], old: str, new: str, x: str,
     caption = (
         f"each cell: how many times as fast {new} is; hatched: {old} is the faster one; thick line: the crossover\n"
     )
-    caption += f"{short_name(host)}, {', '.join(grid.dates)}" + ("; shared GPU" if grid.shared else "")
+    caption += f"{short_name(host)}, {', '.join(grid.dates)}" + ("; shared GPU" if grid.shared else "") + grid.older
     fig, ax = page(
         f"{new} against {old}: {ladder.title}", say(grid.setting, ladder), caption, height=max(1.2, CELL * len(grid.ys))
     )

@@ -144,6 +144,16 @@ def series(ladder: Ladder, records: Iterable[Record], x: str, here: str | None =
     return found
 
 
+def older(ladder: Ladder, records: Iterable[Record]) -> str:
+    """'; older code: A, B' for a caption: the timed rungs whose code has changed since; empty where none has."""
+    told: dict[str, set[str]] = {}
+    for record in records:
+        if record.seconds:
+            told.setdefault(record.rung, set()).add(record.source)
+    names = [rung.name for rung in ladder.rungs if rung.name in told and told[rung.name] != {_source(rung.code)}]
+    return f"; older code: {', '.join(names)}" if names else ""
+
+
 @functools.lru_cache(maxsize=1024)
 def _source(code: tuple[Any, ...]) -> str:
     """The hash of a rung's sources, kept: every drawing asks for all of them."""

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from labllm.bench import Record
+from labllm.bench.fingerprint import source_hash
 from labllm.bench.record import Host, Spread, Work
 from labllm.quantization.int4_ladder import INT4
 from labllm.quantization.int4_work import Int4Linear
@@ -56,7 +57,16 @@ def test_the_picture_has_a_row_a_rung_and_a_column_a_value() -> None:
     assert [t.get_text() for t in ax.get_xticklabels()] == ["1", "64"]
     texts = [t.get_text() for t in ax.texts]
     assert "0.50x" in texts and "4x" in texts and "-" in texts
-    assert "-: does not take these" in " ".join(t.get_text() for t in ax.figure.texts)
+    caption = " ".join(t.get_text() for t in ax.figure.texts)
+    assert "-: does not take these" in caption and "older code: linear, gemv, fused" in " ".join(caption.split())
+
+
+def test_records_of_todays_code_are_not_called_older() -> None:
+    now = [r.model_copy(update={"source": source_hash(INT4[r.rung].code)}) for r in RECORDS]
+    assert not crossover.Standing.of(INT4, now, "linear", "tokens", None).older
+    assert crossover.Standing.of(INT4, [*now, timed("W8A8", 1, 2e-6)], "linear", "tokens", None).older.endswith(
+        ": W8A8"
+    )
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
