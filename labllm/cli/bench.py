@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from labllm.bench import Ladder
 
 
 def bench(
     names: Annotated[list[str], typer.Argument(metavar="LADDER...", help="Ladders, or 'all'.")],
     sizes: Annotated[str, typer.Option(help="fast, small or full: a ladder's named list of workloads.")] = "small",
     rungs: Annotated[list[str] | None, typer.Option("--rung", help="Only this rung; give it again for more.")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=VALUE[,VALUE]", help="Only workloads of these values; give it again to narrow."),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cuda or cpu; default: cuda where there is one.")] = None,
     save: Annotated[bool, typer.Option("--save", help="Keep the records in $LABLLM_HOME/records.")] = False,
     into: Annotated[Path | None, typer.Option(help="With --save: another folder for the records.")] = None,
@@ -37,6 +45,8 @@ def bench(
     for one in chosen:
         if sizes not in one.sizes:
             raise typer.BadParameter(f"{one.name} has no sizes {sizes!r}; it has {', '.join(one.sizes)}")
+    for condition in where or []:
+        chosen = [_narrowed(one, sizes, condition) for one in chosen]
     device = device or default_device()
     known = sorted({"cpu", default_device()})
     if device not in known:
@@ -50,3 +60,17 @@ def bench(
             if save:
                 keep(records, into)
         console.print(records_table(one, records))
+
+
+def _narrowed(ladder: Ladder, sizes: str, condition: str) -> Ladder:
+    """The ladder with the workloads of `sizes` that fit 'field=value,value'. Raises BadParameter where none does."""
+    field, equals, told = condition.partition("=")
+    workloads = ladder.sizes[sizes]
+    if not equals or field not in vars(workloads[0]):
+        fields = ", ".join(vars(workloads[0]))
+        raise typer.BadParameter(f"{condition!r} is not FIELD=VALUE with a field of {ladder.name}: {fields}")
+    kept = tuple(w for w in workloads if str(getattr(w, field)) in told.split(","))
+    if not kept:
+        values = ", ".join(dict.fromkeys(str(getattr(w, field)) for w in workloads))
+        raise typer.BadParameter(f"no workload of {ladder.name} has {condition}; in sizes {sizes!r} there are {values}")
+    return replace(ladder, sizes={**ladder.sizes, sizes: kept})

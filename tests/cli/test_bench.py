@@ -47,6 +47,9 @@ def _shown(*records: Record, width: int = 200) -> str:
         (["gemm", "--rung", "mine"], "has no rung"),
         (["gemm", "host-link", "--sizes", "huge"], "gemm has no sizes"),
         (["gemm", "--device", "tpu"], "there is no device"),
+        (["gemm", "--where", "height=3"], "with a field of gemm: n, dtype"),
+        (["gemm", "--where", "n"], "with a field of gemm: n, dtype"),
+        (["gemm", "--where", "n=3"], "there are 1024"),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_is_measured(
@@ -65,6 +68,12 @@ def test_records_are_kept_where_asked(home: Path, tmp_path: Path, monkeypatch: p
     )
     assert ran.exit_code == 0, ran.output
     assert [r.status for r in load("gemm", folders=[tmp_path])] == ["ok"]
+
+
+def test_only_the_workloads_asked_for_are_measured(home: Path, tmp_path: Path) -> None:
+    arguments = ["bench", "bandwidth", "--sizes", "fast", "--where", "pattern=read,write", "--where", "mebibytes=16"]
+    assert CliRunner().invoke(app, [*arguments, "--device", "cpu", "--save", "--into", str(tmp_path)]).exit_code == 0
+    assert {r.workload["pattern"] for r in load("bandwidth", [tmp_path])} == {"read"}
 
 
 def test_workloads_stand_by_size() -> None:
