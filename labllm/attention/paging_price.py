@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from labllm.attention.paged_ladder import PAGED_DECODE
-from labllm.bench import Record
-from labllm.bench.fingerprint import source_hash
+from labllm.bench import Record, stale
 
 PLAIN = ("gather",)  # pages are not read in place
 
@@ -45,7 +44,8 @@ class Price(NamedTuple):
 
 def prices(records: Iterable[Record]) -> list[Price]:
     """A price a workload and machine where both kinds were timed, by batch, then by context."""
-    now = {rung.name: source_hash(rung.code) for rung in PAGED_DECODE.rungs}
+    records = list(records)
+    older = {r.key for r in stale(records, [PAGED_DECODE])}
     timed: dict[tuple, list[Record]] = {}
     for r in records:
         if r.seconds and r.rung not in PLAIN:
@@ -53,7 +53,7 @@ def prices(records: Iterable[Record]) -> list[Price]:
     found = []
     for group in timed.values():
         paged, peers = ([r for r in group if r.peer is peer] for peer in (False, True))
-        paged = [r for r in paged if r.source == now.get(r.rung)] or paged
+        paged = [r for r in paged if r.key not in older] or paged
         if paged and peers:
             found.append(Price(*(min(kind, key=lambda r: r.seconds or 0.0) for kind in (paged, peers))))
     return sorted(found, key=lambda p: [p.paged.workload[n] for n in ("batch", "context", "block_size", "head_dim")])
