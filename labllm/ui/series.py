@@ -117,9 +117,8 @@ def series(ladder: Ladder, records: Iterable[Record], x: str, here: str | None =
     """
     axis, here = field(ladder, x), here or here_name()
     mine = [r for r in records if r.ladder == ladder.name and x in r.workload and r.status != "cancelled"]
-    now = {rung.name: _source(rung.code) for rung in ladder.rungs}
-    order = [r.name for r in ladder.rungs]
-    order += sorted({r.rung for r in mine} - set(order))
+    now = _sources(ladder)
+    order = [*now, *sorted({r.rung for r in mine} - set(now))]
     groups: dict[tuple[int, str, str], list[Record]] = {}
     for record in mine:
         groups.setdefault((record.host.name != here, record.host.name, record.rung), []).append(record)
@@ -146,12 +145,15 @@ def series(ladder: Ladder, records: Iterable[Record], x: str, here: str | None =
 
 def older(ladder: Ladder, records: Iterable[Record]) -> str:
     """'; older code: A, B' for a caption: the timed rungs whose code has changed since; empty where none has."""
-    told: dict[str, set[str]] = {}
-    for record in records:
-        if record.seconds:
-            told.setdefault(record.rung, set()).add(record.source)
-    names = [rung.name for rung in ladder.rungs if rung.name in told and told[rung.name] != {_source(rung.code)}]
-    return f"; older code: {', '.join(names)}" if names else ""
+    now = _sources(ladder)
+    changed = {r.rung for r in records if r.seconds and r.source != now.get(r.rung)}
+    names = [name for name in now if name in changed]
+    return f"; older code: {listed(names)}" if names else ""
+
+
+def _sources(ladder: Ladder) -> dict[str, str]:
+    """Of each rung, in the ladder's order, the hash of its code as it is now."""
+    return {rung.name: _source(rung.code) for rung in ladder.rungs}
 
 
 @functools.lru_cache(maxsize=1024)
