@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from labllm.ui.labels import Label, margin, right_of
-from labllm.ui.style import COLORS, engineering, name_axes, page, ruler, value_axis
+from labllm.ui.style import COLORS, engineering, engineering_ticks, name_axes, page, ruler, value_axis
 
 Courses = Mapping[str, Sequence[float]]
 STYLES = ("-", "--", "-.", ":")
@@ -46,7 +45,7 @@ def chart(
         ax.plot(places[-1], row[-1], marker="o", markersize=4, color=color)
     value_axis(ax, [1.0 if unit == "%" else max(map(max, courses.values()))], unit, log=False)
     ax.set_xlim(0, step * max(1, *(1.02 * len(row) for row in courses.values())))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: engineering(v, "")))
+    engineering_ticks(ax.xaxis)
     name_axes(ax, x, y)
     right_of(ax, names)
     return fig

@@ -11,9 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter
 
-from labllm.ui.style import COLORS, FONT, HATCHES, INK, MUTED, PAPER, count, engineering, name_axes, page
+from labllm.ui.style import (
+    COLORS,
+    FONT,
+    HATCHES,
+    INK,
+    MUTED,
+    PAPER,
+    count,
+    engineering,
+    engineering_ticks,
+    name_axes,
+    page,
+)
 
 Spans = Mapping[str, Sequence[tuple[int, int]]]
 HEIGHT, LOWEST, HIGHEST = 0.17, 0.8, 4.2  # inches a row, and of all rows
@@ -44,7 +55,7 @@ def chart(spans: Spans, row: int, title: str, subtitle: str = "", *, caption: st
     ax.set_ylim(rows - 0.5, -0.5)
     step = max(1, -(-rows // 8))
     ax.set_yticks(range(0, rows, step), [count(line * row) for line in range(0, rows, step)])
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: engineering(v, "")))
+    engineering_ticks(ax.xaxis)
     ax.grid(False)
     name_axes(ax, f"slot within a row of {count(row)}", "first slot of the row")
     legend = ax.legend(

@@ -16,6 +16,7 @@ import textwrap
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
@@ -225,4 +226,9 @@ def value_axis(ax: Axes, values: list[float], unit: str, log: bool, axis: str = 
     else:
         limits(0, high * 1.08 or 1)
         which.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+    engineering_ticks(which, unit)
+
+
+def engineering_ticks(which: Axis, unit: str = "") -> None:
+    """Ticks as `engineering` writes them, on `ax.xaxis` say; the zero of a ratio or a share has no unit."""
     which.set_major_formatter(FuncFormatter(lambda v, _: engineering(v, unit) if v or unit not in ("x", "%") else "0"))
