@@ -30,6 +30,7 @@ from labllm.hardware import can, free_memory, this_machine, triton_mode
 from labllm.roofline import Cost
 
 INTERPRETER_LIMIT = Cost(flops=2e8, bytes=2e7)
+INTERPRETER_PROGRAMS = 256
 INTERPRETED = "Triton's interpreter: checked, never timed"
 Outcome = TypeVar("Outcome")
 
@@ -141,9 +142,11 @@ class Case:
                 return answer.reason
         if self._interpreted(rung):
             cost = self.ladder.cost(self.workload)
+            programs = rung.programs(self.workload) if rung.programs else 0
             if self.dtype == "bfloat16":
                 return "Triton's interpreter computes wrong results in bfloat16; choose float16 or float32"
-            if cost.flops > INTERPRETER_LIMIT.flops or cost.bytes > INTERPRETER_LIMIT.bytes:
+            large = cost.flops > INTERPRETER_LIMIT.flops or cost.bytes > INTERPRETER_LIMIT.bytes
+            if large or programs > INTERPRETER_PROGRAMS:
                 return "this size is too large for Triton's interpreter; choose a smaller one to check the kernel"
         return rung.refuses(self.workload) or ""
 

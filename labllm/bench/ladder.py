@@ -45,6 +45,8 @@ class Rung:
     refuses(workload)          a sentence why it cannot run that workload, or None
     moved(workload)            the Cost it really pays (default: the ladder's compulsory cost)
     memory(workload)           bytes that run allocates at its peak, by formula: checked before it runs
+    programs(workload)         of a Triton kernel, how many it launches, where that says more than its bytes: the
+                               interpreter takes one after the other
     own_reference(state, rows) makes the rung lossy: float64 answer on its own operands
     peer                       a production library's implementation
     in_place                   run overwrites its state: the answer that is checked comes from a fresh one
@@ -59,6 +61,7 @@ class Rung:
     refuses: Callable[[Any], str | None] = _never
     moved: Callable[[Any], Cost] | None = None
     memory: Callable[[Any], float] | None = None
+    programs: Callable[[Any], int] | None = None
     own_reference: Callable[[Any, Any], Any] | None = None
     peer: bool = False
     in_place: bool = False

@@ -18,12 +18,10 @@ from labllm.fusion import peers
 from labllm.fusion.eager_rope import eager_rope_kv_write
 from labllm.fusion.rope import rope_kv_write
 from labllm.fusion.vertical import DTYPES, ROWS, compiled_rung, draw
-from labllm.hardware import triton_mode
 from labllm.roofline import DTYPE_BYTES, Cost
 
 PICO, LLAMA_8B = (4, 2, 64), (32, 8, 128)
 THETA = 10000.0
-INTERPRETED_TOKENS = 256
 
 
 @dataclass(frozen=True)
@@ -148,11 +146,9 @@ def q_bytes(w: KvWrite) -> float:
     return w.tokens * w.q_heads * w.head_dim * DTYPE_BYTES[w.dtype]
 
 
-def too_many_programs(w: KvWrite) -> str | None:
-    """Triton's interpreter takes one program, of one token here, after the other."""
-    if w.tokens > INTERPRETED_TOKENS and triton_mode() == "interpreted":
-        return f"Triton's interpreter takes a token at a time: choose up to {INTERPRETED_TOKENS} tokens"
-    return None
+def programs(w: KvWrite) -> int:
+    """Programs of the launch: one a token."""
+    return w.tokens
 
 
 def kv_sizes(*more: KvWrite) -> dict[str, tuple[KvWrite, ...]]:
@@ -186,8 +182,8 @@ ROPE_KV_WRITE = Ladder(
             _fused,
             about="one launch: a turned key is stored in its page at once",
             needs=("triton",),
-            refuses=too_many_programs,
             memory=q_bytes,
+            programs=programs,
             sources=("labllm.kernels.rope_kv_write",),
         ),
         Rung(
