@@ -37,11 +37,8 @@ class Gain(NamedTuple):
 
 
 def gains(records: Sequence[Record], ladder: str = BATCHING.name) -> list[Gain]:
-    """Gains over the ratio, all requests there at the beginning, of the pairs that `swept` finds."""
-    pairs: dict[int, dict[str, Record]] = defaultdict(dict)
-    for r in swept(records, ladder):
-        pairs[r.workload["ratio"]][r.rung] = r
-    return [_gain(ratio, pair) for ratio, pair in sorted(pairs.items())]
+    """Gains over the ratio, all requests there at the beginning, of the records that `swept` finds."""
+    return [_gain(ratio, pair) for ratio, pair in _pairs(records, ladder).items()]
 
 
 def swept(records: Sequence[Record], ladder: str = BATCHING.name) -> list[Record]:
@@ -49,6 +46,11 @@ def swept(records: Sequence[Record], ladder: str = BATCHING.name) -> list[Record
 
     They are of one setting on one machine: the one with the most ratios, and of equal ones a GPU's.
     """
+    return [pair[rung] for pair in _pairs(records, ladder).values() for rung in RUNGS]
+
+
+def _pairs(records: Sequence[Record], ladder: str) -> dict[int, dict[str, Record]]:
+    """By ratio, ascending, the records of RUNGS."""
     settings: dict[tuple[Any, ...], dict[int, dict[str, Record]]] = defaultdict(lambda: defaultdict(dict))
     for r in records:
         if r.ladder == ladder and r.seconds and r.workload["arrivals"] == "at once" and r.rung in RUNGS:
@@ -60,7 +62,7 @@ def swept(records: Sequence[Record], ladder: str = BATCHING.name) -> list[Record
         if (pairs := {ratio: pair for ratio, pair in sorted(by_ratio.items()) if len(pair) == len(RUNGS)})
     ]
     _, _, best = max(whole, key=lambda found: found[:2], default=(0, False, {}))
-    return [pair[rung] for pair in best.values() for rung in RUNGS]
+    return best
 
 
 def _gain(ratio: int, pair: Mapping[str, Record]) -> Gain:
