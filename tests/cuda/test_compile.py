@@ -14,9 +14,11 @@ from labllm.cuda import GEMMS, Built, CompileError, build, source
 from labllm.cuda import nvcc as building
 from labllm.cuda.fused import FILE, THREADS
 from labllm.cuda.kernels import HOPPER, PIPELINED, GemmKernel
+from labllm.quantization import int4_cluster
 
 FAST = os.environ.get("LABLLM_FAST") == "1"
 ARCHITECTURES = {"sm_75": (7, 5), "sm_80": (8, 0), "sm_90a": (9, 0)}
+CLUSTER_TOKENS = int4_cluster.TOKENS
 FUSED = GemmKernel(FILE, (1, 1, 1), (THREADS,))
 
 
@@ -51,6 +53,17 @@ def test_it_compiles_and_nothing_spills(file: str, architecture: str, bfloat16: 
 @pytest.mark.parametrize("buffers", [2, 3])
 def test_fewer_buffers_compile_as_well(buffers: int, compiler: None) -> None:
     nothing_spills(build(PIPELINED.file, "sm_80", BUFFERS=buffers))
+
+
+@pytest.mark.parametrize("tokens", CLUSTER_TOKENS[-1:] if FAST else CLUSTER_TOKENS)
+@pytest.mark.parametrize(
+    "other", [{}] if FAST else [{}, {"SCALES": 0, "ZEROS": 1}, {"SCALE_ROWS": 2, "bfloat16": False}]
+)
+def test_int4_products_are_not_serialised(tokens: int, other: dict[str, int], compiler: None) -> None:
+    built = build("int4_cluster", "sm_90a", **{"bfloat16": True, "TOKENS": tokens, **other})
+    nothing_spills(built)
+    said = built.cubin.with_suffix(".txt").read_text(encoding="utf-8")
+    assert "Potential Performance Loss" not in said, "a product waits for the one before it"
 
 
 def nothing_spills(built: Built) -> None:
@@ -106,11 +119,14 @@ def test_unknown_files_and_architectures_are_refused(monkeypatch: pytest.MonkeyP
 
 
 def constants(file: str) -> dict[str, int]:
-    """The `constexpr int` of a .cu file, which may use one another."""
+    """The `constexpr int` of a .cu file or a header, which may use one another."""
     found: dict[str, int] = {}
-    text = source(file).read_text(encoding="utf-8")
+    path = source("int4_cluster").with_name(file) if file.endswith(".cuh") else source(file)
+    text = path.read_text(encoding="utf-8")
     found |= {name: int(value) for name, value in re.findall(r"^#define (\w+) (\d+)", text, re.MULTILINE)}
-    for line in re.findall(r"^constexpr int (.+?);", text, re.MULTILINE):
+    for line in re.findall(r"^constexpr int ([^?;]+);", text, re.MULTILINE):
+        if "sizeof" in line:
+            continue
         for name, value in (part.split(" = ") for part in line.split(", ")):
             found[name] = eval(value.replace("/", "//"), {}, found)
     return found
@@ -132,6 +148,12 @@ def test_shared_memory_is_that_of_the_stages() -> None:
     assert PIPELINED.within(99 * 1024).dynamic_shared <= 99 * 1024 and HOPPER.within(0) == HOPPER
     assert HOPPER.dynamic_shared + 1024 <= 227 * 1024, "a block of compute capability 9.0 gets 227 KiB"
     assert constants("gemm_tiled")["TILE"] == 32 and constants(FILE)["THREADS"] == THREADS
+
+
+def test_host_and_source_agree_on_the_ring_of_int4_words() -> None:
+    said = constants("int4_ring.cuh")
+    ours = int4_cluster.ROWS, int4_cluster.STEP, int4_cluster.THREADS, int4_cluster.SHARED
+    assert ours == (said["ROWS"], said["STEP"], said["THREADS"], said["ROOM"])
 
 
 def test_headers_count_as_part_of_a_source() -> None:
