@@ -1,10 +1,11 @@
 """Multiplying with INT4 weights on a GPU: the ways that there are, each on the same `KernelWeight`.
 
 `fused` dequantises on the way into the tensor cores (kernels/int4_linear.py), `gemv` takes one token on the CUDA cores
-(kernels/int4_gemv.py), `one_token` the same on the tensor cores (kernels/int4_one_token.py), `wide` hundreds of them on
-Hopper (kernels/int4_wide.py), `dequantize` writes 16-bit weights for a GEMM (kernels/int4_dequantize.py), in slabs
-that stay in the cache. `plain` reads the stored form and shows what dequantising costs without any trick. `linear`
-chooses by the number of tokens and the device.
+(kernels/int4_gemv.py), `one_token` the same on the tensor cores (kernels/int4_one_token.py). On Hopper tens to hundreds
+of tokens go to `cluster` where there is nvcc (kernels/cuda/int4_cluster.cu), else to `wide` (kernels/int4_wide.py).
+`dequantize` writes 16-bit weights for a GEMM (kernels/int4_dequantize.py), in slabs that stay in the cache. `plain`
+reads the stored form and shows what dequantising costs without any trick. `linear` chooses by the number of tokens and
+the device.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from torch import Tensor
 
 from labllm.hardware import can_start_early, this_machine
 from labllm.quantization.int4_checks import check_kernel, check_x, checked
+from labllm.quantization.int4_cluster import cluster, why_not_cluster
 from labllm.quantization.kernel_layout import KernelWeight
 from labllm.quantization.one_token import one_token, why_not_one_token
 from labllm.quantization.packed import QuantizedWeight
 from labllm.quantization.tiles import Strip, Tile, strip_for, tile_for
 from labllm.quantization.wide import why_not_wide, wide
 
+FEW = 16  # tokens up to which `fused` is faster than `cluster`
+MOST = 1024  # tokens up to which `cluster` is faster than dequantising once
 SOME = 64  # tokens up to which `fused` is faster than `wide`
 MANY = 1024  # tokens from which dequantising once is faster
 OTHERS_MANY = 512  # the same where there is no such product
@@ -31,6 +35,8 @@ def linear(x: Tensor, weight: KernelWeight) -> Tensor:
     tokens, group, device = x.shape[0], weight.group_size, weight.words.device.type
     if tokens == 1 and not why_not_one_token(weight.shape[1], group, device):
         return one_token(x, weight)
+    if FEW < tokens <= MOST and not why_not_cluster(*weight.shape, group, device):
+        return cluster(x, weight)
     hopper = not why_not_wide(weight.shape[1], group, device)
     if tokens >= (MANY if hopper else OTHERS_MANY):
         return dequantize_then_multiply(x, weight)

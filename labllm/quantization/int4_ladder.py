@@ -6,15 +6,18 @@ distance from the 16-bit weights is a metric.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from labllm.bench import Ladder, Rung
+from labllm.cuda.nvcc import source, with_includes
 from labllm.quantization import eight_bits, int4, torch_int4
 from labllm.quantization import int4_answers as answers
 from labllm.quantization import int4_states as states
+from labllm.quantization.int4_cluster import FILE, cluster
 from labllm.quantization.int4_work import (
     TOKENS,
     Int4Linear,
@@ -49,15 +52,16 @@ def _dequantized(inputs: states.Inputs) -> Tensor:
     return F.linear(inputs.x, inputs.packed.dequantize(inputs.x.dtype))
 
 
-def _triton(name: str, function: Any, about: str, *kernels: str, **more: Any) -> Rung:
-    """A rung whose kernels are kernels/*.py: function(x, weight) on what `prepare` made of the inputs."""
-    sources = (function, *(f"labllm.kernels.{kernel}" for kernel in kernels))
-    return Rung(name, _run(function), about=about, needs=("triton",), sources=sources, memory=room, **more)
+def _triton(name: str, function: Any, about: str, *kernels: str, more: tuple[Path, ...] = (), **fields: Any) -> Rung:
+    """A rung whose kernels are kernels/*.py and `more`: function(x, weight) on what `prepare` made of the inputs."""
+    sources = (function, *(f"labllm.kernels.{kernel}" for kernel in kernels), *more)
+    return Rung(name, _run(function), about=about, needs=("triton",), sources=sources, memory=room, **fields)
 
 
 _FUSED = "int4_linear", "int4_words", "split_sum"
 _ONE_TOKEN = "int4_one_token", "int4_ring", "int4_ptx"
 _WIDE = "int4_wide", "int4_ptx", "sum_parts"
+_CLUSTER = with_includes(source(FILE))
 
 INT4 = Ladder(
     name="int4-linear",
@@ -132,6 +136,17 @@ INT4 = Ladder(
             refuses=only_some_tokens,
             own_reference=answers.stored_reference,
         ),
+        Rung(
+            "CUDA C++",
+            _run(cluster),
+            prepare=states.for_cluster,
+            about="fetching, making weights and multiplying have warps of their own; clusters of blocks share out K",
+            needs=("cuda", "nvcc"),
+            refuses=only_sixteen_bits,
+            memory=room,
+            own_reference=answers.stored_reference,
+            sources=(cluster, *_CLUSTER),
+        ),
         _triton(
             "dequantise once",
             int4.dequantize_then_multiply,
@@ -151,6 +166,7 @@ INT4 = Ladder(
             *_ONE_TOKEN,
             *_WIDE,
             "int4_dequantize",
+            more=_CLUSTER,
             prepare=states.kernel,
             refuses=only_sixteen_bits,
             own_reference=answers.stored_reference,

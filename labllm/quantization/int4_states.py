@@ -15,6 +15,7 @@ from torch import Tensor
 from labllm.bench import CannotRun, torch_dtype
 from labllm.quantization import eight_bits, torch_int4
 from labllm.quantization.float8 import Float8Weight, float8_weight
+from labllm.quantization.int4_cluster import built, why_not_cluster
 from labllm.quantization.int4_work import Int4Linear
 from labllm.quantization.kernel_layout import kernel_layout
 from labllm.quantization.one_token import why_not_one_token
@@ -80,6 +81,16 @@ def for_wide(inputs: Inputs) -> State:
     if reason := why_not_wide(inputs.x.shape[1], inputs.packed.group_size, inputs.x.device.type):
         raise CannotRun(reason)
     return kernel(inputs)
+
+
+def for_cluster(inputs: Inputs) -> State:
+    """As `kernel`, where clusters share out K; the kernel built, so that no run waits for it."""
+    outputs, columns = inputs.weight.shape
+    if reason := why_not_cluster(outputs, columns, inputs.packed.group_size, inputs.x.device.type):
+        raise CannotRun(reason)
+    state = kernel(inputs)
+    built(state.x, state.weight)
+    return state
 
 
 def int8(inputs: Inputs) -> State:
