@@ -25,7 +25,7 @@ from labllm.serving.arrivals import fixed, uniform
 from labllm.serving.config import RUNGS
 from labllm.serving.ladder import ABOUT
 from labllm.serving.rungs import Served, Task, gang_cost, least_cost, named, ready, serve
-from labllm.serving.traces import Trace, random_ids, trace
+from labllm.serving.traces import Trace, drawn, random_ids, trace
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,9 @@ def kept_model(model: str, device: str, dtype: torch.dtype) -> Llama:
 
 def _task(w: Load, device: str, seed: int) -> Task:
     model = kept_model(w.model, device, torch_dtype(w))
-    source = random_ids(model.config.vocab_size)
-    return Task(model, load_trace(w, seed), source, seats(w), w.max_num_batched_tokens)
+    requests = load_trace(w, seed)
+    source = drawn(requests, random_ids(model.config.vocab_size))
+    return Task(model, requests, source, seats(w), w.max_num_batched_tokens)
 
 
 def _reference(task: Task, out: Any) -> tuple[list[int], float]:

@@ -15,6 +15,7 @@ import json
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -56,7 +57,7 @@ class TracedRequest(Options):
 
     def prompt_ids(self, source: Source) -> list[int]:
         """The prompt's token ids; source(stream, count) gives the first `count` ids of a stream."""
-        return [i for stream, count in self.prompt for i in source(stream, count)]
+        return list(chain.from_iterable(source(stream, count) for stream, count in self.prompt))
 
 
 Trace = list[TracedRequest]
@@ -75,6 +76,12 @@ def text_ids(text: Sequence[int]) -> Source:
         return [text[(start + i) % len(text)] for i in range(count)]
 
     return source
+
+
+def drawn(requests: Iterable[TracedRequest], source: Source) -> Source:
+    """`source` for these requests, their ids drawn now: what users wrote is there before a clock starts."""
+    kept = {part: source(*part) for request in requests for part in request.prompt}
+    return lambda stream, count: kept[stream, count]
 
 
 def _generator(stream: str) -> np.random.Generator:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labllm.serving.arrivals import at_once, bimodal, bursty, fixed, lognormal, poisson, uniform
-from labllm.serving.traces import TracedRequest, chats, load, random_ids, save, skewed, text_ids, trace
+from labllm.serving.traces import TracedRequest, chats, drawn, load, random_ids, save, skewed, text_ids, trace
 
 
 def numbers(rule, count: int = 20_000, seed: int = 3) -> np.ndarray:
@@ -86,6 +86,20 @@ def test_prompts_are_their_parts_in_order() -> None:
     request = TracedRequest(prompt=(("system", 5), ("chat", 3)), max_tokens=1)
     assert request.prompt_ids(source) == source("system", 5) + source("chat", 3)
     assert request.num_prompt == 8 and 0 not in source("zeros", 500)
+
+
+def test_drawn_prompts_are_the_same_and_no_stream_is_drawn_again() -> None:
+    requests, asked = chats(2, 2, rate=1.0), []
+
+    def source(stream: str, count: int) -> list[int]:
+        asked.append((stream, count))
+        return random_ids(50)(stream, count)
+
+    kept = drawn(requests, source)
+    before = len(asked)
+    assert all(r.prompt_ids(kept) == r.prompt_ids(random_ids(50)) for r in requests) and len(asked) == before
+    requests[0].prompt_ids(kept).append(0)
+    assert requests[0].prompt_ids(kept) == requests[0].prompt_ids(random_ids(50))
 
 
 def test_turns_of_a_chat_repeat_what_was_said() -> None:
