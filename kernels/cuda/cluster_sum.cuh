@@ -27,11 +27,9 @@ __device__ inline int cluster_size() {
     return size;
 }
 
-// Wait for all threads of the cluster; what they wrote to shared memory before can be read after.
-__device__ inline void cluster_wait() {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
+// Wait for all threads of the cluster, in two halves; what they wrote to shared memory before can be read after.
+__device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
 // Wait for the warps of this block that multiply.
 __device__ inline void consumers_wait() { asm volatile("bar.sync 1, %0;" ::"n"(CONSUMERS) : "memory"); }
@@ -102,9 +100,9 @@ __device__ inline void add_up(element* y, float* part, const float* sums, int sp
 // The block that comes last of those with this share adds up the parts [parts, m, n]. `arrivals` is 0 before and after.
 __device__ inline void add_parts(element* y, const float* partial, int parts, int* arrivals, Share share) {
     __shared__ bool last;
-    __threadfence();
     consumers_wait();
     if (threadIdx.x == 0) {
+        __threadfence();  // for all of the block: they have waited for each other
         last = atomicAdd(arrivals, 1) == parts - 1;
         if (last) *arrivals = 0;
         __threadfence();

@@ -71,7 +71,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) int4_cluster(
             fetch_x(ring, first, last, x, token);
         }
         __syncwarp();
+        cluster_arrive();
         cluster_wait();
+        cluster_arrive();
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
         float sums[SUMS] = {};
@@ -80,12 +82,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) int4_cluster(
         float* mine = reinterpret_cast<float*>(shared) + lane % 4 * 2 * PITCH + warp * 16 + lane / 4;
 #pragma unroll
         for (int i = 0; i < SUMS; i++) mine[(i / 4 * 8 + i % 2) * PITCH + i % 4 / 2 * 8] = sums[i];
+        cluster_arrive();
         cluster_wait();
 
         int fours = min(TOKENS, m - token) * (ROWS / 4), tile = blockIdx.z / parts * gridDim.y + blockIdx.y;
         Share share = {fours * rank / split, fours * (rank + 1) / split, row, token, m, n};
         float* to = parts > 1 ? partial + (size_t)part * m * n : nullptr;
         add_up(y, to, reinterpret_cast<float*>(shared), split, share);
+        cluster_arrive();
         if (parts > 1) add_parts(y, partial, parts, arrivals + tile * split + rank, share);
     }
     cluster_wait();  // nobody leaves while others read its memory

@@ -46,21 +46,26 @@ __device__ inline const T* in_stage(const T* p, int s) {
     return reinterpret_cast<const T*>(reinterpret_cast<const char*>(p) + (s ? STAGE_BYTES : -(STAGES - 1) * STAGE_BYTES));
 }
 
+// With two sets of registers, 64 columns are made while those before are multiplied. The sums of 128 tokens leave room
+// for one set only; then it is other warpgroups that multiply meanwhile.
+constexpr int SETS = TOKENS < 128 ? 2 : 1;
+
 // sums += the warpgroup's 64 rows times x, over steps first .. last - 1.
 __device__ inline void multiply(float (&sums)[SUMS], Ring ring, int first, int last) {
-    Turn turn;
+    Turn turn, before;
     int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
     const uint4* words = &ring.stage(turn).words[threadIdx.x / 128][0][threadIdx.x % 128];
     const scale_type* scales = &ring.stage(turn).scales[0][row];
     const uint8_t* zeros = &ring.stage(turn).zeros[0][row];
     const uint64_t x = tile_descriptor(ring.memory, 16, 1024);  // others differ in the address alone: 16-byte units
-    uint32_t a[16];
+    uint32_t sets[SETS][16];
     pair scale[2], less[2];
     for (int step = first; step < last; step++) {
         uint32_t at = (uint32_t)x + turn.s * (STAGE_BYTES / 16);
         wait(&ring.full[turn.s], turn.parity);
 #pragma unroll
         for (int half = 0; half < HALVES; half++) {
+            uint32_t* a = sets[half % SETS];
             uint4 packed = words[half * 128];
             if (half < SCALE_ROWS) {
 #pragma unroll
@@ -80,11 +85,14 @@ __device__ inline void multiply(float (&sums)[SUMS], Ring ring, int first, int l
                 product(sums, a + 4 * block, x >> 32 << 32 | low);
             }
             products_commit();
-            products_wait<0>();  // meanwhile the other warpgroups make weights
+            products_wait<SETS - 1>();  // the other set may be made anew, and a stage is read when its last products are
+            bool read = SETS == 2 ? half == 0 && step > first : half == HALVES - 1;
+            if (read && threadIdx.x % 32 == 0) arrive(&ring.empty[SETS == 2 ? before.s : turn.s]);
         }
-        if (threadIdx.x % 32 == 0) arrive(&ring.empty[turn.s]);
+        before = turn;
         turn.next();
         words = in_stage(words, turn.s), scales = in_stage(scales, turn.s);
         if (ZEROS) zeros = in_stage(zeros, turn.s);
     }
+    products_wait<0>();
 }
