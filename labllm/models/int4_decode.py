@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from labllm.bench import Rung
 from labllm.cache.step import Step
+from labllm.cuda.nvcc import source, with_includes
 from labllm.hardware import triton_mode
 from labllm.models.count import parameters
 from labllm.models.decode_ladder import DECODE_STEP, DecodeStep, StepCase, shape_of
@@ -23,6 +24,7 @@ from labllm.models.load import from_config
 from labllm.models.operations import FUSED, Operations
 from labllm.models.ran import Ran, Ready, run
 from labllm.models.wide import wide_logits
+from labllm.quantization.int4_cluster import FILE
 from labllm.quantization.linear import int4_linears
 from labllm.quantization.rtn import round_to_nearest
 from labllm.roofline import DTYPE_BYTES, Cost
@@ -139,7 +141,7 @@ INT4_DECODE = replace(
         Rung(
             "INT4 weights", _run, _int4, about="the layers' linears in four bits, embedding and head in 16",
             refuses=_refuses, memory=DECODE_STEP.input_bytes, own_reference=_own,
-            sources=(*(f"labllm.kernels.{name}" for name in KERNEL_FILES), int4_linears),
+            sources=(*(f"labllm.kernels.{name}" for name in KERNEL_FILES), *with_includes(source(FILE)), int4_linears),
         ),
     ),
     sizes={
