@@ -27,7 +27,7 @@ __device__ inline int cluster_size() {
     return size;
 }
 
-// Wait for all threads of the cluster, in two halves; what they wrote to shared memory before can be read after.
+// The barrier of a cluster in two halves: what all its threads wrote before they arrived can be read after the wait.
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 

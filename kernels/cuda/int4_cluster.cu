@@ -71,9 +71,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) int4_cluster(
             fetch_x(ring, first, last, x, token);
         }
         __syncwarp();
-        cluster_arrive();
+        cluster_arrive();  // a barrier of the cluster counts all threads: these have no sums to lay down,
         cluster_wait();
-        cluster_arrive();
+        cluster_arrive();  // and read none
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
         float sums[SUMS] = {};
@@ -83,13 +83,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) int4_cluster(
 #pragma unroll
         for (int i = 0; i < SUMS; i++) mine[(i / 4 * 8 + i % 2) * PITCH + i % 4 / 2 * 8] = sums[i];
         cluster_arrive();
-        cluster_wait();
+        cluster_wait();  // the sums of all blocks of the cluster are there
 
         int fours = min(TOKENS, m - token) * (ROWS / 4), tile = blockIdx.z / parts * gridDim.y + blockIdx.y;
         Share share = {fours * rank / split, fours * (rank + 1) / split, row, token, m, n};
         float* to = parts > 1 ? partial + (size_t)part * m * n : nullptr;
         add_up(y, to, reinterpret_cast<float*>(shared), split, share);
-        cluster_arrive();
+        cluster_arrive();  // read
         if (parts > 1) add_parts(y, partial, parts, arrivals + tile * split + rank, share);
     }
     cluster_wait();  // nobody leaves while others read its memory
