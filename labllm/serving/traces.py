@@ -15,7 +15,6 @@ import json
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -57,7 +56,7 @@ class TracedRequest(Options):
 
     def prompt_ids(self, source: Source) -> list[int]:
         """The prompt's token ids; source(stream, count) gives the first `count` ids of a stream."""
-        return list(chain.from_iterable(source(stream, count) for stream, count in self.prompt))
+        return [i for stream, count in self.prompt for i in source(stream, count)]
 
 
 Trace = list[TracedRequest]
