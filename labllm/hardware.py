@@ -21,6 +21,7 @@ from pathlib import Path
 import psutil
 import torch
 
+from labllm.compiler import trouble
 from labllm.devices import DeviceSpec, spec_of
 
 TRITON_CAPABILITY = (8, 0)
@@ -177,8 +178,9 @@ def _fp8(device: str) -> Answer:
 
 
 def _nvcc(device: str) -> Answer:
-    if nvcc():
-        return Answer(True)
+    if path := nvcc():
+        reason = trouble(path, this_machine(device).capability)
+        return Answer(False, f"nvcc cannot be used: {reason}") if reason else Answer(True)
     return Answer(False, "nvcc is not on the PATH and not in CUDA_HOME; install the CUDA toolkit to compile CUDA C++")
 
 

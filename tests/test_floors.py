@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 FLOORS = (  # the ground first; rooms of one floor do not know each other
-    ("home", "devices", "roofline"),
+    ("home", "devices", "roofline", "compiler"),
     ("hardware",),
     ("kernels",),
     ("bench",),

@@ -27,7 +27,8 @@ __device__ inline int cluster_size() {
     return size;
 }
 
-// The barrier of a cluster in two halves: what all its threads wrote before they arrived can be read after the wait.
+// The barrier of a cluster in two halves, for whole warps: what all its threads wrote before they arrived can be read
+// after the wait.
 __device__ inline void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ inline void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 

@@ -13,7 +13,8 @@
 // to 64 tokens. Such blocks are few. So the blocks of a cluster share out K, and where clusters cannot fill the GPU they
 // do so in `parts`; cluster_sum.cuh adds up.
 //
-// 16 warps of 112 registers are more than a multiprocessor grants to 20 alike: the four that fetch give theirs back first.
+// 16 warps of 112 registers are more than a multiprocessor grants to 20 alike, 96 each: the four that fetch keep 24, and
+// the others wait until these have given theirs back.
 //
 // Cost: N K / 2 bytes and the scales once for every TOKENS tokens, N / 256 times x from the cache. Making weights takes
 // registers' bandwidth from the products: both times nearly add up. It loses to memory's pace for a few tokens, for
@@ -62,7 +63,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) int4_cluster(
     if (warp >= CONSUMERS / 32) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
         asm volatile("griddepcontrol.launch_dependents;");
-        // No kernel writes weights: the first are asked for while the kernel before may still be at work.
+        // Weights were written long ago: the first are asked for while the kernel before may still be at work.
         if (threadIdx.x == CONSUMERS) fetch_words(ring, first, last, words, 0, blocks, k);
         if (threadIdx.x == CONSUMERS + 32) fetch_words(ring, first, last, words, GROUPS / 2, blocks, k);
         if (threadIdx.x == CONSUMERS + 64) fetch_scales(ring, first, last, scales, zeros, blocks, padded, group);
@@ -83,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) int4_cluster(
 #pragma unroll
         for (int i = 0; i < SUMS; i++) mine[(i / 4 * 8 + i % 2) * PITCH + i % 4 / 2 * 8] = sums[i];
         cluster_arrive();
-        cluster_wait();  // the sums of all blocks of the cluster are there
+        cluster_wait();  // all sums are there, and whoever fetches x has waited: y may be written
 
         int fours = min(TOKENS, m - token) * (ROWS / 4), tile = blockIdx.z / parts * gridDim.y + blockIdx.y;
         Share share = {fours * rank / split, fours * (rank + 1) / split, row, token, m, n};

@@ -1,7 +1,8 @@
 // From words to sums: a warpgroup makes weights of its 64 rows in registers and has the Tensor Cores multiply them.
 //
 // Words are stored in the order of the left operand, and their nibbles so that AND with OR makes two numbers at once
-// (kernels/int4_words.py). (code - zero point) is exact, and times the scale it is rounded once, to a 16-bit weight.
+// (kernels/int4_words.py). (code - zero point) is exact. Scales are rounded to the type of x, if they are of another, and
+// once more where they meet it: to a 16-bit weight.
 #pragma once
 
 #include <stdint.h>
@@ -85,7 +86,7 @@ __device__ inline void multiply(float (&sums)[SUMS], Ring ring, int first, int l
                 product(sums, a + 4 * block, x >> 32 << 32 | low);
             }
             products_commit();
-            products_wait<SETS - 1>();  // the other set may be made anew, and a stage is read when its last products are
+            products_wait<SETS - 1>();  // the next set may be written; a stage is read once its last products are done
             bool read = SETS == 2 ? half == 0 && step > first : half == HALVES - 1;
             if (read && threadIdx.x % 32 == 0) arrive(&ring.empty[SETS == 2 ? before.s : turn.s]);
         }

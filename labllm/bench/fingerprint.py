@@ -22,7 +22,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-HARNESS = {"bench", "devices", "hardware", "home", "roofline", "ui"}
+HARNESS = {"bench", "compiler", "devices", "hardware", "home", "roofline", "ui"}
 VERSIONED = ("torch", "triton", "transformers", "flashinfer-python", "liger-kernel")
 
 

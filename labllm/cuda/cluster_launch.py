@@ -44,7 +44,8 @@ def launch(
     """Queue `kernel` on PyTorch's current stream, `cluster` neighbours in the grid's first dimension as one cluster.
 
     grid: three numbers of blocks; shared: bytes of dynamic shared memory; arguments: tensors (their address), int (32
-    bits), ctypes values as they are. Raises DriverError where the driver refuses.
+    bits), ctypes values as they are. The kernel's device must be the current one. Raises DriverError where the driver
+    refuses.
     """
     config, _kept = configured(grid, threads, shared, cluster, early)
     config.stream = torch.cuda.current_stream().cuda_stream

@@ -1,7 +1,10 @@
 """Tens to hundreds of tokens times INT4 weights on Hopper, in CUDA C++: kernels/cuda/int4_cluster.cu, checked.
 
 Built by nvcc when first called for a dtype and a number of tokens, and kept. Captured CUDA graphs may hold the
-launches; calls with one weight must follow one another on a stream, for they share its counters of arrivals.
+launches, after such a first call outside: the driver loads no code during a capture. Calls with one weight must follow
+one another on a stream, for they share its counters of arrivals. The kernel right before must not be the one that wrote
+the weight: its words are asked for before that kernel has ended. x and weight lie on the current device; a tile that is
+given has the tokens that `cluster_tile` would choose. Where nvcc refuses, CompileError says what it said.
 """
 
 from __future__ import annotations

@@ -63,7 +63,16 @@ def test_int4_products_are_not_serialised(tokens: int, other: dict[str, int], co
     built = build("int4_cluster", "sm_90a", **{"bfloat16": True, "TOKENS": tokens, **other})
     nothing_spills(built)
     said = built.cubin.with_suffix(".txt").read_text(encoding="utf-8")
-    assert "Potential Performance Loss" not in said, "a product waits for the one before it"
+    assert "Potential Performance Loss" not in said, "a product waits for another, or setmaxnreg is ignored"
+    granted = built.resources.registers * int4_cluster.THREADS
+    assert granted >= registers_of_the_roles(), "nobody has so many registers to give"
+
+
+def registers_of_the_roles() -> int:
+    """What all threads of kernels/cuda/int4_cluster.cu hold once those that fetch gave theirs back."""
+    said = re.findall(r"setmaxnreg\.(dec|inc)\.sync\.aligned\.u32 (\d+);", source("int4_cluster").read_text("utf-8"))
+    each, consumers = {role: int(count) for role, count in said}, constants("int4_ring.cuh")["CONSUMERS"]
+    return each["inc"] * consumers + each["dec"] * (int4_cluster.THREADS - consumers)
 
 
 def nothing_spills(built: Built) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from labllm.bench import TOLERANCE, CannotRun, relative_error
 from labllm.bench.poison import Poisoned
-from labllm.cuda.cluster_launch import MOST_BLOCKS, configured
+from labllm.cuda.cluster_launch import MOST_BLOCKS, _Attribute, _Config, configured
 from labllm.hardware import can, default_device, this_machine
 from labllm.quantization import int4, int4_cluster
 from labllm.quantization.int4_cluster import (
@@ -78,6 +79,28 @@ def test_a_launch_names_its_cluster_and_its_early_start() -> None:
     assert config.count == 2 and [a.id for a in attributes] == [4, 6]
     assert list(attributes[0].value[:3]) == [2, 1, 1] and attributes[1].value[0] == 1
     assert configured((1, 1, 1), 640, 0, cluster=1, early=False)[0].count == 1
+
+
+def test_records_lie_as_the_driver_reads_them() -> None:
+    """CUlaunchAttribute and CUlaunchConfig of cuda.h, on 64 bits."""
+    assert ctypes.sizeof(_Attribute) == 72 and _Attribute.value.offset == 8
+    offsets = [getattr(_Config, name).offset for name in ("shared", "stream", "attributes", "count")]
+    assert offsets == [24, 32, 40, 48]
+    assert ctypes.sizeof(_Config) == 56
+
+
+def test_operands_that_do_not_fit_are_refused() -> None:
+    weight, half = kernel_layout(packed(64, 128)), torch.float16
+    for x, match in (
+        (numbers(32, 64, half), r"^x must be \[M, 128\]"),
+        (numbers(32, 128, half)[0], r"^x must be \[M, 128\]"),
+        (numbers(32, 128, torch.float32), "^the INT4 kernels take float16 and bfloat16, got torch.float32$"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            cluster(x, weight)
+    for n, k, group in ((64, 192, 64), (100, 128, 128), (64, 128, 32)):
+        with pytest.raises(CannotRun, match=f"it takes inputs in .* got {k}, {n} and {group}$"):
+            cluster(numbers(32, k, half), kernel_layout(packed(n, k, group)))
 
 
 def test_what_it_does_not_take_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
