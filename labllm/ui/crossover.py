@@ -18,7 +18,8 @@ from matplotlib.patches import Rectangle
 
 from labllm.bench import Ladder, Record
 from labllm.ui.heatmap import CELL, LOSES, SCALE
-from labllm.ui.series import field, missing_word, older, say, short_name
+from labllm.ui.older import older
+from labllm.ui.series import field, missing_word, say, short_name
 from labllm.ui.style import FONT, INK, LESS, MUTED, PAPER, count, name_axes, page, times
 
 

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from labllm.bench import Ladder, Record
 from labllm.ui.crowds import name_marks
 from labllm.ui.labels import Label, margin, right_of
-from labllm.ui.limits import along, limits
+from labllm.ui.limits import along, limits, span
 from labllm.ui.phrase import amount, short
 from labllm.ui.series import Series, elsewhere, reaches, say
 from labllm.ui.sheet import Limit, Point, Sheet
@@ -39,7 +39,6 @@ from labllm.ui.style import (
 )
 
 ROW = 14 * POINT
-REACH = 3.0  # a limit far from every point may stretch the axis by this factor and no more
 FAR = 2  # places of the field behind a line's end, from which its name would be too far away in the margin
 NEAR = 1.05  # values up to this factor apart are as good as equal
 NOTHING = Point(None, *[math.nan] * 4)  # a break of a line
@@ -186,10 +185,8 @@ def _scales(ax: Axes, sheet: Sheet) -> None:
     if not values:
         ax.set_yticks([])
         return
-    low, high = min(values) / REACH, max(values) * REACH
-    values += [min(max(v, low), high) for limit in sheet.limits for v in limit.at.values()]
-    wide = sheet.y.name in ("bandwidth", "rate") and max(values) > 30 * min(values)
-    value_axis(ax, values, "" if worded(sheet.y.unit) else sheet.y.unit, sheet.y.log or wide)
+    values, log = span(sheet, values)
+    value_axis(ax, values, "" if worded(sheet.y.unit) else sheet.y.unit, log)
 
 
 def broken(points: Sequence[Point], around: Collection[float]) -> list[Point]:

@@ -18,7 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from labllm.bench import Ladder, Record
-from labllm.ui.series import field, missing_word, older, say, short_name
+from labllm.ui.older import older
+from labllm.ui.series import field, missing_word, say, short_name
 from labllm.ui.style import COLORS, FONT, INK, MUTED, PAPER, count, name_axes, page, times
 
 SCALE = LinearSegmentedColormap.from_list("ratio", (COLORS[4], PAPER, COLORS[5]))

@@ -1,7 +1,9 @@
 """The roof's limit in a chart of curves: a dotted line for each machine, and where its name belongs.
 
-A limit may leave the frame, which is made for what was measured. Its name then stands at the last place where the
-line can be seen; a limit that is never seen is named at the edge, as beyond it.
+The frame is made for what was measured, and a limit stretches it no further than REACH. A logarithmic axis of rates has
+room for more: there the way up to the limit is what a reader looks for, and a decade costs little. A limit that leaves
+the frame has its name at the last place where the line can be seen; one that is never seen is named at the edge, as
+beyond it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,10 @@ from matplotlib.lines import Line2D
 from labllm.ui.labels import Label
 from labllm.ui.sheet import Sheet
 from labllm.ui.style import MUTED
+
+REACH = 3.0  # a limit far from every point may stretch the axis by this factor and no more
+RATES, ROOM = ("bandwidth", "rate"), 100.0  # on a logarithmic axis of these by this one, where all of it then fits
+WIDE = 30  # rates further apart than this stand on a logarithmic axis
 
 
 def limits(ax: Axes, sheet: Sheet) -> tuple[list[Label], list[Label]]:
@@ -31,6 +37,16 @@ def limits(ax: Axes, sheet: Sheet) -> tuple[list[Label], list[Label]]:
         else:
             inner.append(Label(*seen, name.replace(" (", "\n(")))
     return outer, inner
+
+
+def span(sheet: Sheet, values: list[float]) -> tuple[list[float], bool]:
+    """What the value axis has to hold, the points' `values` and the limits, and whether it is logarithmic."""
+    low, high = min(values), max(values)
+    all_limits = [list(limit.at.values()) for limit in sheet.limits]
+    near = [min(max(v, low / REACH), high * REACH) for limit in all_limits for v in limit]
+    wide = sheet.y.name in RATES and max(high, *near, high) > WIDE * min(low, *near, low)
+    far = [v for limit in all_limits if low / ROOM <= min(limit) and max(limit) <= high * ROOM for v in limit]
+    return [*values, *near, *(far if wide else [])], sheet.y.log or wide
 
 
 def along(ax: Axes, line: Line2D, steps: int = 8) -> list[tuple[float, float]]:

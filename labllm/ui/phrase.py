@@ -6,6 +6,7 @@ Which form reads well depends on the label and the unit alone, so that every cha
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from labllm.ui.style import count
@@ -36,6 +37,11 @@ def parted(title: str) -> tuple[str, str]:
     """The label and the unit of an axis' title: 'context (tokens)' -> ('context', 'tokens')."""
     found = re.fullmatch(r"(.+) \(([^()]+)\)", title)
     return (found[1], found[2]) if found else (title, "")
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names one after the other; one that has a comma within stands in quotes."""
+    return ", ".join(f"'{name}'" if "," in name else name for name in names)
 
 
 def _one(word: str) -> str:

@@ -6,7 +6,6 @@ records at the setting asked for, or at the nearest one that it recorded, and sa
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from labllm.bench import Ladder, Record, axes
-from labllm.bench.fingerprint import source_hash
 from labllm.bench.workload import Axis
 from labllm.hardware import this_machine
-from labllm.ui.phrase import amount
+from labllm.ui.older import sources
+from labllm.ui.phrase import amount, listed
 from labllm.ui.style import Look, count, engineering, look
 
 HERE = "here"
@@ -117,7 +116,7 @@ def series(ladder: Ladder, records: Iterable[Record], x: str, here: str | None =
     """
     axis, here = field(ladder, x), here or here_name()
     mine = [r for r in records if r.ladder == ladder.name and x in r.workload and r.status != "cancelled"]
-    now = _sources(ladder)
+    now = sources(ladder)
     order = [*now, *sorted({r.rung for r in mine} - set(now))]
     groups: dict[tuple[int, str, str], list[Record]] = {}
     for record in mine:
@@ -141,25 +140,6 @@ def series(ladder: Ladder, records: Iterable[Record], x: str, here: str | None =
             )
         )
     return found
-
-
-def older(ladder: Ladder, records: Iterable[Record]) -> str:
-    """'; older code: A, B' for a caption: the timed rungs whose code has changed since; empty where none has."""
-    now = _sources(ladder)
-    changed = {r.rung for r in records if r.seconds and r.source != now.get(r.rung)}
-    names = [name for name in now if name in changed]
-    return f"; older code: {listed(names)}" if names else ""
-
-
-def _sources(ladder: Ladder) -> dict[str, str]:
-    """Of each rung, in the ladder's order, the hash of its code as it is now."""
-    return {rung.name: _source(rung.code) for rung in ladder.rungs}
-
-
-@functools.lru_cache(maxsize=1024)
-def _source(code: tuple[Any, ...]) -> str:
-    """The hash of a rung's sources, kept: every drawing asks for all of them."""
-    return source_hash(code)
 
 
 def _interpreted(record: Record) -> bool:
@@ -235,11 +215,6 @@ def elsewhere(found: Sequence[Series], x: str, wanted: Mapping[str, Any] | None)
     """The fields in which one machine's series differ from the setting that was asked for."""
     own = setting((*found[0].done, *found[0].missing)[0], x)
     return {name: value for name, value in own.items() if wanted and name in wanted and value != wanted[name]}
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names one after the other; one that has a comma within stands in quotes."""
-    return ", ".join(f"'{name}'" if "," in name else name for name in names)
 
 
 def _by_remark(found: Sequence[Series]) -> dict[str, list[str]]:

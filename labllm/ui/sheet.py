@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from labllm.bench import Ladder, Record
 from labllm.bench.workload import Axis
+from labllm.ui.phrase import listed
 from labllm.ui.quantity import Quantity, quantity
-from labllm.ui.series import Series, elsewhere, field, listed, missing_word, provenance, say, series, setting
+from labllm.ui.series import Series, elsewhere, field, missing_word, provenance, say, series, setting
 
 FEW = 2  # fields that a label still names one by one
 
@@ -134,8 +135,9 @@ class Sheet:
         return f"{s.rung} · {s.machine}{other}" if self.many or other else s.rung
 
     def limit_name(self, limit: Limit) -> str:
-        """'limit (measured)', with the machine's name where there are several."""
-        return f"limit{f' · {limit.machine}' if self.many else ''} ({limit.source})"
+        """'limit (measured)', with the machine's name where the names of its rungs have it too."""
+        named = self.many or any(self._otherwise(s) for s in self.found if s.machine == limit.machine)
+        return f"limit{f' · {limit.machine}' if named else ''} ({limit.source})"
 
     def _otherwise(self, s: Series) -> str:
         """', bfloat16': the fields in which a machine's records differ from what was asked for, in few words."""

@@ -7,7 +7,8 @@ import math
 import pytest
 
 from labllm.ui import curves, style
-from labllm.ui.series import at_setting, listed
+from labllm.ui.phrase import listed
+from labllm.ui.series import at_setting
 
 HERE, AWAY = "Test CPU, 2 cores", "NVIDIA H200"
 
