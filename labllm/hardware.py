@@ -123,8 +123,13 @@ def can_start_early(device: str | None = None) -> bool:
 
 def nvcc() -> str | None:
     """Path of CUDA's compiler: on the PATH, in $CUDA_HOME or in /usr/local/cuda; None where there is none."""
-    folders = [Path(root, "bin") for root in (os.environ.get("CUDA_HOME"), "/usr/local/cuda") if root]
-    return shutil.which("nvcc") or next(
+    return _nvcc_on(os.environ.get("PATH"), os.environ.get("CUDA_HOME"))
+
+
+@functools.cache  # a kernel that is built on first use asks at every call
+def _nvcc_on(path: str | None, cuda_home: str | None) -> str | None:
+    folders = [Path(root, "bin") for root in (cuda_home, "/usr/local/cuda") if root]
+    return shutil.which("nvcc", path=path) or next(
         (found for folder in folders if (found := shutil.which("nvcc", path=folder))), None
     )
 

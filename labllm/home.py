@@ -21,9 +21,10 @@ def home() -> Path:
     """
     chosen = os.environ.get("LABLLM_HOME")
     folder = Path(chosen).expanduser() if chosen else user_data_path("labllm", appauthor=False)
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"LABLLM_HOME must name a folder, and {folder} is a file")
-    folder.mkdir(parents=True, exist_ok=True)
+    if not folder.is_dir():
+        if folder.exists():
+            raise NotADirectoryError(f"LABLLM_HOME must name a folder, and {folder} is a file")
+        folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
