@@ -249,6 +249,34 @@ def test_a_limit_that_is_never_in_the_frame_is_said_to_lie_beyond(toy, record) -
     assert "limit (measured)\nbeyond the frame" in words(fig)
 
 
+def dotted_in_frame(fig) -> bool:
+    """True where every point of the one limit lies in the frame."""
+    ax = fig.axes[0]
+    (dotted,) = [a for a in ax.lines if a.get_linestyle() == ":"]
+    low, high = ax.get_ylim()
+    return all(low <= y <= high for y in dotted.get_ydata())
+
+
+@pytest.mark.parametrize(("share", "inside"), [(0.05, True), (0.005, False)])
+def test_a_logarithmic_axis_of_rates_has_room_for_its_limit(toy, record, share, inside) -> None:
+    fast = [record("sum", size, 1e-6, of_ceiling=share) for size in (16, 64, 1024)]
+    fig = draw(toy, fast, "rate")
+    assert fig.axes[0].get_yscale() == "log" and dotted_in_frame(fig) is inside
+    assert ("limit (measured)" in [t.get_text() for t in fig.axes[0].texts]) is inside
+
+
+def test_rates_near_one_another_and_times_are_not_squeezed_by_a_far_limit(toy, record) -> None:
+    near = [record("sum", size, 1e-6, of_ceiling=0.05) for size in (16, 64)]
+    assert draw(toy, near, "rate").axes[0].get_yscale() == "linear" and not dotted_in_frame(draw(toy, near, "rate"))
+    assert not dotted_in_frame(draw(toy, near, "time"))
+
+
+def test_the_limit_of_a_machine_alone_at_another_setting_is_named_after_it(toy, record) -> None:
+    away = [record("sum", size, 1e-7, host=AWAY, dtype="float16", of_ceiling=0.5) for size in (16, 64)]
+    assert "limit · H200 (measured)" in words(draw(toy, away, wanted={"rows": 2, "dtype": "float32"}))
+    assert "limit (measured)" in words(draw(toy, away, wanted={"rows": 2, "dtype": "float16"}))
+
+
 def test_a_limit_that_ends_early_keeps_its_name_in_the_margin(toy, record) -> None:
     far = [record("loop", size, 1e-6) for size in (16, 1024)]
     fig = draw(toy, [*far, *(record("sum", size, 1e-6, of_ceiling=0.5) for size in (16, 64))])
