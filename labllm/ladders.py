@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 
-from labllm.bench import Ladder
+from labllm.bench import Ladder, Record
 
 LADDERS = {
     "bandwidth": "labllm.bench.ladders:STREAM",
@@ -62,3 +63,18 @@ def ladder(name: str) -> Ladder:
 def ladders() -> list[Ladder]:
     """All ladders."""
     return [ladder(name) for name in LADDERS]
+
+
+def older_code(records: Iterable[Record]) -> str:
+    """' Older code: A, B.' to stand behind the sentence of a table of `records`; empty where no timed one is of it.
+
+    Where the records are of several ladders, each name stands behind its ladder's.
+    """
+    from labllm.ui.older import changed  # drawing comes with it, which a command has no need of
+    from labllm.ui.phrase import listed
+
+    records = list(records)
+    names = [name for name in dict.fromkeys(r.ladder for r in records) if name in LADDERS]
+    found = {name: listed(rungs) for name in names if (rungs := changed(ladder(name), records))}
+    said = [f"{name}: {rungs}" for name, rungs in found.items()] if len(names) > 1 else list(found.values())
+    return f" Older code: {'; '.join(said)}." if said else ""

@@ -9,9 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from labllm.bench import Record
 from labllm.ui import table
-from labllm.ui.older import older_code
 
 
 @dataclass(frozen=True)
@@ -31,12 +29,9 @@ class Listing:
         return {"text/html": table.html(self.frame) + said, "text/plain": str(self)}
 
 
-def listing(rows: pd.DataFrame | Iterable[dict[str, Any]], sentence: str = "", of: Iterable[Record] = ()) -> Listing:
-    """`rows` (a frame, or one dictionary a row) as a table; headers hold the units. Raises ValueError without a row.
-
-    `of` are the records that the rows are made of: the sentence names those rungs whose code has changed since.
-    """
+def listing(rows: pd.DataFrame | Iterable[dict[str, Any]], sentence: str = "") -> Listing:
+    """`rows` (a frame, or one dictionary a row) as a table; headers hold the units. Raises ValueError without a row."""
     frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
     if frame.empty:
         raise ValueError("a table needs at least one row")
-    return Listing(frame, " ".join(filter(None, [sentence, older_code(of)])))
+    return Listing(frame, sentence)

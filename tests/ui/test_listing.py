@@ -31,13 +31,3 @@ def test_a_frame_is_taken_as_it_is() -> None:
 def test_no_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="at least one row"):
         ui.listing([])
-
-
-def test_records_of_older_code_are_named_after_the_sentence(monkeypatch, toy, record) -> None:
-    monkeypatch.setattr("labllm.ui.older.LADDERS", {"toy": ""})
-    monkeypatch.setattr("labllm.ui.older.named", {"toy": toy}.__getitem__)
-    now, before = record("sum", 16, 1e-6), record("loop", 16, 1e-6, old=True)
-    rows = [{"a": 1}]
-    assert ui.listing(rows, "Said.", [now, before]).sentence == "Said. Older code: loop."
-    assert ui.listing(rows, "Said.", [now]).sentence == ui.listing(rows, "Said.").sentence == "Said."
-    assert ui.listing(rows, of=[before]).sentence == "Older code: loop."
