@@ -42,11 +42,12 @@ def limits(ax: Axes, sheet: Sheet) -> tuple[list[Label], list[Label]]:
 def span(sheet: Sheet, values: list[float]) -> tuple[list[float], bool]:
     """What the value axis has to hold, the points' `values` and the limits, and whether it is logarithmic."""
     low, high = min(values), max(values)
-    all_limits = [list(limit.at.values()) for limit in sheet.limits]
-    near = [min(max(v, low / REACH), high * REACH) for limit in all_limits for v in limit]
-    wide = sheet.y.name in RATES and max(high, *near, high) > WIDE * min(low, *near, low)
-    far = [v for limit in all_limits if low / ROOM <= min(limit) and max(limit) <= high * ROOM for v in limit]
-    return [*values, *near, *(far if wide else [])], sheet.y.log or wide
+    lines = [list(limit.at.values()) for limit in sheet.limits]
+    held = [*values, *(min(max(v, low / REACH), high * REACH) for line in lines for v in line)]
+    wide = sheet.y.name in RATES and max(held) > WIDE * min(held)
+    if wide:
+        held += [v for line in lines if low / ROOM <= min(line) and max(line) <= high * ROOM for v in line]
+    return held, sheet.y.log or wide
 
 
 def along(ax: Axes, line: Line2D, steps: int = 8) -> list[tuple[float, float]]:
