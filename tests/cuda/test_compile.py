@@ -18,7 +18,6 @@ from labllm.quantization import int4_cluster
 
 FAST = os.environ.get("LABLLM_FAST") == "1"
 ARCHITECTURES = {"sm_75": (7, 5), "sm_80": (8, 0), "sm_90a": (9, 0)}
-CLUSTER_TOKENS = int4_cluster.TOKENS
 FUSED = GemmKernel(FILE, (1, 1, 1), (THREADS,))
 
 
@@ -55,7 +54,7 @@ def test_fewer_buffers_compile_as_well(buffers: int, compiler: None) -> None:
     nothing_spills(build(PIPELINED.file, "sm_80", BUFFERS=buffers))
 
 
-@pytest.mark.parametrize("tokens", CLUSTER_TOKENS[-1:] if FAST else CLUSTER_TOKENS)
+@pytest.mark.parametrize("tokens", int4_cluster.TOKENS[-1:] if FAST else int4_cluster.TOKENS)
 @pytest.mark.parametrize(
     "other", [{}] if FAST else [{}, {"SCALES": 0, "ZEROS": 1}, {"SCALE_ROWS": 2, "bfloat16": False}]
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,10 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from labllm.bench import TOLERANCE, CannotRun, relative_error
+sys.path.insert(0, str(Path(__file__).parent))
+from int4_cases import DEVICE, error, numbers, packed, product
+
+from labllm.bench import CannotRun
 from labllm.bench.poison import Poisoned
 from labllm.cuda.cluster_launch import MOST_BLOCKS, _Attribute, _Config, configured
-from labllm.hardware import can, default_device, this_machine
+from labllm.hardware import can, this_machine
 from labllm.quantization import int4, int4_cluster
 from labllm.quantization.int4_cluster import (
     MOST_PARTS,
@@ -26,28 +31,11 @@ from labllm.quantization.int4_cluster import (
     why_not_cluster,
 )
 from labllm.quantization.kernel_layout import KernelWeight, kernel_layout
-from labllm.quantization.packed import QuantizedWeight
-from labllm.quantization.rtn import round_to_nearest
 
-DEVICE = default_device()
 AT_ONCE = {1: 132, 2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 7: 15, 8: 15}  # clusters that an H200 says it runs at once
 HOPPER = pytest.mark.skipif(
     this_machine().capability != (9, 0) or not can("nvcc"), reason="needs compute capability 9.0 and nvcc"
 )
-
-
-def packed(n: int, k: int, group: int = 128, symmetric: bool = True, **more: torch.dtype) -> QuantizedWeight:
-    weight = torch.randn(n, k, generator=torch.Generator().manual_seed(n + k)).to(DEVICE) * k**-0.5
-    return round_to_nearest(weight, 4, group, symmetric, **more)
-
-
-def numbers(m: int, k: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
-    return torch.randn(m, k, generator=torch.Generator().manual_seed(m + k)).to(DEVICE, dtype)
-
-
-def error(out: Tensor, x: Tensor, weight: QuantizedWeight) -> float:
-    reference = x.double() @ weight.dequantize(torch.float64).T
-    return relative_error(out, reference) / TOLERANCE[str(out.dtype).removeprefix("torch.")]
 
 
 @given(st.integers(1, 2000), st.integers(1, 512).map(lambda n: 64 * n), st.integers(1, 256).map(lambda n: STEP * n))
@@ -92,15 +80,15 @@ def test_records_lie_as_the_driver_reads_them() -> None:
 def test_operands_that_do_not_fit_are_refused() -> None:
     weight, half = kernel_layout(packed(64, 128)), torch.float16
     for x, match in (
-        (numbers(32, 64, half), r"^x must be \[M, 128\]"),
-        (numbers(32, 128, half)[0], r"^x must be \[M, 128\]"),
-        (numbers(32, 128, torch.float32), "^the INT4 kernels take float16 and bfloat16, got torch.float32$"),
+        (numbers(32, 64, dtype=half), r"^x must be \[M, 128\]"),
+        (numbers(32, 128, dtype=half)[0], r"^x must be \[M, 128\]"),
+        (numbers(32, 128, dtype=torch.float32), "^the INT4 kernels take float16 and bfloat16, got torch.float32$"),
     ):
         with pytest.raises(ValueError, match=match):
             cluster(x, weight)
     for n, k, group in ((64, 192, 64), (100, 128, 128), (64, 128, 32)):
         with pytest.raises(CannotRun, match=f"it takes inputs in .* got {k}, {n} and {group}$"):
-            cluster(numbers(32, k, half), kernel_layout(packed(n, k, group)))
+            cluster(numbers(32, k, dtype=half), kernel_layout(packed(n, k, group)))
 
 
 def test_what_it_does_not_take_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +104,7 @@ def test_what_it_does_not_take_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(DEVICE == "cuda", reason="for machines without a GPU")
 def test_without_such_a_gpu_it_cannot_run() -> None:
     with pytest.raises(CannotRun, match="cannot run on cpu: it uses instructions"):
-        cluster(numbers(32, 128, torch.float16), kernel_layout(packed(64, 128)))
+        cluster(numbers(32, 128, dtype=torch.float16), kernel_layout(packed(64, 128)))
 
 
 @HOPPER
@@ -126,11 +114,11 @@ def test_without_such_a_gpu_it_cannot_run() -> None:
 @pytest.mark.parametrize(("n", "k", "group"), [(64, 128, 128), (200, 1152, 64), (520, 1536, 192), (1000, 2048, 256)])
 @pytest.mark.parametrize("m", [1, 9, 30, 64, 65, 200])
 def test_products(m: int, n: int, k: int, group: int, symmetric: bool, dtype: torch.dtype) -> None:
-    weight, x = packed(n, k, group, symmetric), numbers(m, k, dtype)
+    weight, x = packed(n, k, group, symmetric), numbers(m, k, dtype=dtype)
     with Poisoned():
         out = cluster(x, kernel_layout(weight))
     assert out.shape == (m, n) and out.dtype == dtype
-    assert error(out, x, weight) <= 1.5, "weights are rounded once more where their scales meet them"
+    assert error(out, product(x, weight)) <= 1.5, "weights are rounded once more where their scales meet them"
 
 
 @HOPPER
@@ -143,7 +131,7 @@ def test_however_k_is_shared_out_the_counters_are_zero_again(tokens: int, blocks
     weight = kernel_layout(stored)
     size = next(size for size in int4_cluster.TOKENS if tokens <= size or size == 128)
     for _ in range(3):
-        assert error(cluster(x, weight, ClusterTile(size, blocks, parts)), x, stored) <= 1.5
+        assert error(cluster(x, weight, ClusterTile(size, blocks, parts)), product(x, stored)) <= 1.5
     assert not weight.arrivals.any()
 
 
@@ -167,7 +155,7 @@ def test_the_same_bits_each_time_and_in_a_graph(n: int, k: int) -> None:
 def test_scales_of_another_dtype_and_rows_with_gaps(scale_dtype: torch.dtype) -> None:
     weight = packed(512, 1024, 128, False, scale_dtype=scale_dtype)
     x = torch.cat([numbers(40, 1024)] * 2, dim=1)[:, 1024:]
-    assert error(cluster(x, kernel_layout(weight)), x, weight) <= 1.5
+    assert error(cluster(x, kernel_layout(weight)), product(x, weight)) <= 1.5
     assert cluster(x[:0], kernel_layout(weight)).shape == (0, 512)
 
 

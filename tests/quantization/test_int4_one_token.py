@@ -2,50 +2,35 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from itertools import product as every
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from labllm.bench import TOLERANCE, relative_error
+sys.path.insert(0, str(Path(__file__).parent))
+from int4_cases import DEVICE, error, numbers, packed, product
+
 from labllm.bench.poison import Poisoned
-from labllm.hardware import default_device, this_machine, triton_mode
+from labllm.hardware import this_machine, triton_mode
 from labllm.kernels import sum_parts
 from labllm.quantization.kernel_layout import kernel_layout
 from labllm.quantization.module import QuantizedLinear
 from labllm.quantization.one_token import MOST_INPUTS, one_token, why_not_one_token
 from labllm.quantization.packed import QuantizedWeight
 from labllm.quantization.routes import fastest
-from labllm.quantization.rtn import round_to_nearest
 from labllm.quantization.tiles import SMALLEST_SHARED, TokenTile, WideTile, token_bytes, token_tile, wide_tile
 from labllm.quantization.wide import why_not_wide, wide
 
 pytestmark = pytest.mark.skipif(
     triton_mode() in ("absent", "refused"), reason="Triton is not to be had on this platform"
 )
-DEVICE = default_device()
 EPS = 1e-5
 HOPPER = pytest.mark.skipif((this_machine().capability or (0, 0))[0] != 9, reason="needs compute capability 9.x")
-
-
-def packed(n: int, k: int, group: int = 128, symmetric: bool = True) -> QuantizedWeight:
-    weight = torch.randn(n, k, generator=torch.Generator().manual_seed(n + k)).to(DEVICE) * k**-0.5
-    return round_to_nearest(weight, 4, group, symmetric)
-
-
-def numbers(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(DEVICE, dtype)
-
-
-def product(x: Tensor, weight: QuantizedWeight) -> Tensor:
-    return x.double() @ weight.dequantize(torch.float64).T
-
-
-def error(out: Tensor, reference: Tensor) -> float:
-    return relative_error(out, reference) / TOLERANCE[str(out.dtype).removeprefix("torch.")]
 
 
 def surrounded(x: Tensor, weight: QuantizedWeight, gain: Tensor | None, bias: Tensor, gated: bool) -> Tensor:
